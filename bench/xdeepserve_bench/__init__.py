@@ -1,0 +1,1 @@
+"""Benchmarks: one module a name, one JSON shape for all."""

@@ -1,0 +1,1 @@
+"""Expert load balancing: pure functions of load and placement."""

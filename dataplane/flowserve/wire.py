@@ -1,0 +1,274 @@
+"""Everything that processes of the engine say to each other, and to whoever orchestrates them.
+
+Three configuration documents start a process (``EngineConfig``, ``ShellConfig``, ``FrontendConfig``: JSON in the
+environment variable ``XDEEPSERVE_CONFIG`` or a file). After that, control is two idempotent messages, each with
+an epoch: ``Membership`` (who is in an instance) to TE-shells and engines, ``Routes`` (where instances are) to
+frontends. A message of an older epoch is refused with 409; the same epoch again is harmless; the same epoch with
+other content is refused. Status flows the other way and is only ever pulled.
+
+HTTP, control port (``Authorization: Bearer <control token>`` on all but the two health routes):
+  engine   GET /health · GET /health/ready · GET /v1/status -> EngineStatus · PUT /v1/membership <- Membership
+           POST /v1/transfers/{id}/pull <- PullRequest (prefill engines) · DELETE /v1/transfers/{id} · GET /metrics
+  shell    GET /health · GET /health/ready · GET /v1/status -> ShellStatus · PUT /v1/roster <- Roster
+           PUT /v1/membership <- Membership · POST /v1/dispatch <- DispatchRequest -> DispatchReply · GET /metrics
+  frontend GET /health · GET /health/ready · PUT /v1/routes <- Routes · GET /v1/status -> FrontendStatus
+HTTP, API port:
+  engine   POST /v1/prefill <- GenerateRequest -> PrefillReply             (prefill engines; control token)
+           POST /v1/generate <- GenerateRequest -> stream of TokenEvent, one JSON document a line (decode; token)
+  frontend the OpenAI routes, /health, /health/ready, /metrics
+A client that closes the connection of /v1/generate or /v1/prefill cancels the request and frees its blocks.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+MAX_RANKS = 1024
+Text = Annotated[str, StringConstraints(max_length=1024)]
+Address = Annotated[str, StringConstraints(max_length=255)]  # host, an IP address as a rule
+Identifier = Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9._:-]+$")]
+Role = Literal["Prefill", "Decode"]
+
+
+class WireModel(BaseModel):
+    """Base of all messages: frozen, unknown fields refused, snake_case on the wire."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Limits(WireModel):
+    """Sizes fixed for an engine's life."""
+
+    max_context_tokens: int = Field(default=4096, ge=16, le=1_048_576)
+    max_batch: int = Field(default=8, ge=1, le=512)  # sequences of a DP group at once
+    prefill_chunk_tokens: int = Field(default=512, ge=16, le=16_384)
+    kv_block_tokens: int = Field(default=32, ge=1, le=1024)
+    kv_blocks: int = Field(default=512, ge=1, le=1_048_576)
+    max_ranks: int = Field(default=8, ge=1, le=MAX_RANKS)  # largest membership
+    collective_timeout_seconds: float = Field(default=5.0, gt=0, le=600)  # a peer this late is lost
+
+
+class EngineConfig(WireModel):
+    """One DP group's process."""
+
+    name: Identifier  # DP group name, for logs
+    instance: Identifier  # task executor and replica, e.g. chat-decode-0
+    role: Role
+    dp_rank: int = Field(ge=0, lt=MAX_RANKS)
+    model_name: Annotated[str, StringConstraints(min_length=1, max_length=128)]
+    model_uri: Annotated[str, StringConstraints(max_length=1024)]
+    limits: Limits = Limits()
+    host: Address = "127.0.0.1"  # the pod's IP; listeners bind here
+    api_port: int = 8000
+    control_port: int = 9000
+    doorbell_port: int = 9001
+
+
+class ShellConfig(WireModel):
+    """One instance's TE-shell."""
+
+    instance: Identifier
+    role: Role
+    host: Address = "127.0.0.1"
+    control_port: int = 9000
+    heartbeat_seconds: float = Field(default=0.5, gt=0, le=60)
+
+
+class FrontendConfig(WireModel):
+    """One frontend (JE)."""
+
+    deployment: Identifier
+    model_name: Annotated[str, StringConstraints(min_length=1, max_length=128)]
+    model_uri: Annotated[str, StringConstraints(max_length=1024)]  # tokenizer and template
+    max_context_tokens: int = Field(default=4096, ge=16, le=1_048_576)
+    max_body_bytes: int = Field(default=1_048_576, ge=1024, le=67_108_864)
+    host: Address = "127.0.0.1"
+    api_port: int = 8000
+    control_port: int = 9000
+
+
+class Member(WireModel):
+    """One rank of an instance: where it is and which life of it."""
+
+    rank: int = Field(ge=0, lt=MAX_RANKS)
+    host: Address
+    api_port: int = 8000
+    control_port: int = 9000
+    doorbell_port: int = 9001
+    incarnation: Identifier
+    fabric_uri: Text  # XCCL endpoint, e.g. shm:///dev/shm/…
+
+
+class Membership(WireModel):
+    """Who is in an instance, from this epoch on. Ranks are 0…n-1 and complete; experts are spread over all."""
+
+    instance: Identifier
+    epoch: int = Field(ge=1)
+    members: tuple[Member, ...] = Field(min_length=1, max_length=MAX_RANKS)
+
+
+class RosterEntry(WireModel):
+    """A process that a shell should listen to, before it is a member."""
+
+    rank: int = Field(ge=0, lt=MAX_RANKS)
+    host: Address
+    api_port: int = 8000
+    control_port: int = 9000
+
+
+class Roster(WireModel):
+    """All processes of an instance that have an address; replaces the roster before it."""
+
+    instance: Identifier
+    entries: tuple[RosterEntry, ...] = Field(max_length=MAX_RANKS)
+
+
+EngineState = Literal["Loading", "Waiting", "Joining", "Serving", "Broken"]
+
+
+class EngineStatus(WireModel):
+    """What an engine says of itself; answering at all is the heartbeat.
+
+    Loading: reading the checkpoint. Waiting: no membership yet. Joining: mapping its peers. Serving: in ``epoch``.
+    Broken: a peer was lost in ``epoch``, requests are held for the next membership; ``error`` says why.
+    """
+
+    name: Identifier
+    incarnation: Identifier
+    fabric_uri: Text
+    state: EngineState
+    epoch: int = Field(default=0, ge=0)
+    error: Text = ""
+    running: int = Field(default=0, ge=0)  # sequences in the batch
+    waiting: int = Field(default=0, ge=0)  # sequences not yet admitted
+    kv_usage: float = Field(default=0.0, ge=0, le=1)
+    iterations: int = Field(default=0, ge=0)
+
+
+class RankReport(WireModel):
+    """What a shell knows of one rank."""
+
+    rank: int
+    host: Address
+    silent_seconds: float = Field(ge=0)  # since it last answered, or since it was put on the roster
+    ever_heard: bool
+    status: EngineStatus | None = None  # its last answer
+
+
+class ShellStatus(WireModel):
+    """What a TE-shell says."""
+
+    instance: Identifier
+    incarnation: Identifier
+    epoch: int = Field(default=0, ge=0)  # of the membership it spreads; 0 when it has none
+    ranks: tuple[RankReport, ...] = ()
+    ready: bool = False  # every member serves in this epoch
+
+
+class Target(WireModel):
+    """One instance as frontends see it."""
+
+    instance: Identifier
+    role: Role
+    shell_host: Address
+    shell_port: int = 9000
+    revision: Identifier = "0"  # prefill feeds decode of the same revision only
+
+
+class Routes(WireModel):
+    """All instances that serve; replaces the routes before it."""
+
+    deployment: Identifier
+    epoch: int = Field(ge=1)
+    targets: tuple[Target, ...] = Field(max_length=MAX_RANKS)
+
+
+class FrontendStatus(WireModel):
+    """What a frontend says."""
+
+    incarnation: Identifier
+    epoch: int = Field(default=0, ge=0)  # of its routes
+    active: int = Field(default=0, ge=0)  # requests in flight
+
+
+class DispatchRequest(WireModel):
+    """Asks a TE-shell for a DP group with room."""
+
+    request_id: Identifier
+    tokens: int = Field(ge=1)  # prompt plus answer at most: what KV must hold
+
+
+class DispatchReply(WireModel):
+    """The DP group that was picked."""
+
+    host: Address
+    api_port: int
+    rank: int
+    incarnation: Identifier
+
+
+class Sampling(WireModel):
+    """How tokens are chosen. Randomness is a function of (seed, position), so a replay repeats itself."""
+
+    temperature: float = Field(default=1.0, ge=0, le=2)  # 0 is greedy
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    top_k: int = Field(default=0, ge=0)  # 0: all
+    seed: int = Field(default=0, ge=0, le=2**63 - 1)
+
+
+class TransferTicket(WireModel):
+    """KV of a finished prefill, waiting on the prefill engine until it is pulled, dropped or too old."""
+
+    id: Identifier
+    host: Address
+    control_port: int
+    incarnation: Identifier
+    fabric_uri: Text
+    tokens: int = Field(ge=1)  # positions held
+
+
+class GenerateRequest(WireModel):
+    """One sequence. On a decode engine ``ticket`` and ``first_token`` come from the prefill."""
+
+    request_id: Identifier
+    prompt: tuple[int, ...] = Field(min_length=1, max_length=1_048_576)
+    max_tokens: int = Field(ge=1, le=1_048_576)
+    sampling: Sampling = Sampling()
+    stop: tuple[Annotated[str, StringConstraints(min_length=1, max_length=256)], ...] = Field(default=(), max_length=4)
+    ignore_eos: bool = False
+    ticket: TransferTicket | None = None
+    first_token: int | None = Field(default=None, ge=0)
+
+
+class PrefillReply(WireModel):
+    """The first token and where the KV waits."""
+
+    first_token: int
+    ticket: TransferTicket
+
+
+class PullRequest(WireModel):
+    """A decode engine's wish for the KV of a ticket, to be sent into its ring."""
+
+    host: Address
+    incarnation: Identifier
+    fabric_uri: Text
+    event: int = Field(ge=1)  # XCCL event of this transfer
+
+
+FinishReason = Literal["stop", "length"]
+
+
+class TokenEvent(WireModel):
+    """One line of a /v1/generate stream: tokens index…index+len-1 of the answer and the text they complete.
+
+    The last line has ``finish_reason`` or ``error``. Text lags tokens while a character or a stop string is
+    incomplete. ``retryable`` errors (a lost peer, a full cache) leave the client free to send the request again.
+    """
+
+    index: int = Field(ge=0)
+    tokens: tuple[int, ...] = ()
+    text: str = ""
+    finish_reason: FinishReason | None = None
+    error: Text | None = None
+    retryable: bool = False

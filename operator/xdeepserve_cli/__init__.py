@@ -1,0 +1,1 @@
+"""The command xdeepserve, also installed as kubectl-xdeepserve."""

@@ -1,0 +1,1 @@
+"""The operator: reconciles the kinds of serving.xdeepserve.io."""

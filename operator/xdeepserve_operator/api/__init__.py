@@ -1,0 +1,1 @@
+"""What users and controllers say to each other: kinds, names, labels."""

@@ -1,0 +1,1 @@
+"""Pydantic types of serving.xdeepserve.io/v1alpha1, one file a kind."""

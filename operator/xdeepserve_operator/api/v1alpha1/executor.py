@@ -1,0 +1,136 @@
+"""TaskExecutor: replicas of one Prefill or Decode instance, each a gang of DP groups placed whole or not at all.
+
+``/scale`` is the only owner of ``spec.replicas`` after creation. The role is immutable. Decode runs on 910C.
+"""
+
+from typing import Annotated
+
+from pydantic import Field, StringConstraints
+
+from xdeepserve_operator.api.v1alpha1.base import (
+    ApiModel,
+    Chip,
+    Conditions,
+    LocalReference,
+    Name,
+    RoleType,
+    rules,
+)
+
+PARALLELISM_RULES = rules(
+    ("self.dp * self.tp % self.ep == 0 || self.ep % (self.dp * self.tp) == 0", "ep: must divide dp x tp"),
+    ("self.ep <= self.dp * self.tp", "ep: at most dp x tp, one expert rank a die"),
+)
+
+
+class Parallelism(ApiModel):
+    """How an instance spreads over dies: dp groups of tp dies; experts over ep ranks."""
+
+    model_config = ApiModel.model_config | {"json_schema_extra": PARALLELISM_RULES}
+
+    dp: int = Field(default=1, ge=1, le=1024, description="DP groups of an instance.")
+    tp: int = Field(default=1, ge=1, le=16, description="Dies of a DP group; they lie on one server.")
+    ep: int = Field(default=1, ge=1, le=1024, description="Ranks the experts are spread over.")
+
+
+class ModelSource(ApiModel):
+    """Which checkpoint to serve."""
+
+    name: Annotated[str, StringConstraints(min_length=1, max_length=128)] = Field(
+        description="Name clients send as 'model'."
+    )
+    uri: Annotated[str, StringConstraints(max_length=1024, pattern=r"^file:///.+")] = Field(
+        description="Where the checkpoint lies on the servers; file:///models/ is the servers' model store."
+    )
+    max_context_tokens: int = Field(
+        default=4096, ge=16, le=1048576, description="Longest prompt plus answer, in tokens."
+    )
+
+
+class RoleResources(ApiModel):
+    """What an engine container asks for besides dies."""
+
+    cpu: Annotated[str, StringConstraints(max_length=16, pattern=r"^[0-9]+(\.[0-9]+)?m?$")] = Field(
+        default="250m", description="CPU request of an engine container."
+    )
+    memory: Annotated[str, StringConstraints(max_length=16, pattern=r"^[0-9]+(Mi|Gi)$")] = Field(
+        default="256Mi", description="Memory request and limit of an engine container."
+    )
+
+
+class EngineTuning(ApiModel):
+    """Limits of one DP group."""
+
+    max_batch_per_group: int = Field(default=8, ge=1, le=512, description="Sequences a DP group decodes at once.")
+    kv_block_tokens: int = Field(default=32, ge=1, le=1024, description="Tokens of a KV cache block.")
+    kv_blocks: int = Field(default=512, ge=1, le=1048576, description="KV cache blocks of a DP group.")
+    prefill_chunk_tokens: int = Field(
+        default=512, ge=16, le=16384, description="Prompt tokens a prefill iteration computes at most."
+    )
+
+
+class Gang(ApiModel):
+    """TaskExecutors that are first placed together, or not at all."""
+
+    name: Name = Field(description="Name of the gang; by default the owning ModelDeployment.")
+    members: int = Field(ge=1, le=8, description="TaskExecutors that must exist before any is placed.")
+
+
+class TaskExecutorSpec(ApiModel):
+    """What an instance is and how many there are."""
+
+    model_config = ApiModel.model_config | {
+        "json_schema_extra": rules(
+            ("self.role != 'Decode' || self.chips.all(c, c == '910C')", "chips: Decode runs on 910C only"),
+            ("self.role == oldSelf.role", "role: immutable; create another TaskExecutor"),
+        )
+    }
+
+    role: RoleType = Field(description="Prefill or Decode; immutable.")
+    chips: list[Chip] = Field(
+        min_length=1,
+        max_length=2,
+        description="Chips it may run on, preferred first.",
+        json_schema_extra={"x-kubernetes-list-type": "atomic"},
+    )
+    superpod_ref: LocalReference = Field(alias="superPodRef", description="SuperPod to run in.")
+    replicas: int = Field(default=1, ge=0, le=256, description="Instances; owned by /scale after creation.")
+    parallelism: Parallelism = Field(default_factory=Parallelism, description="Spread of an instance.")
+    model: ModelSource = Field(description="Checkpoint to serve.")
+    tuning: EngineTuning = Field(default_factory=EngineTuning, description="Limits of a DP group.")
+    resources: RoleResources = Field(default_factory=RoleResources, description="Requests of an engine pod.")
+    gang: Gang | None = Field(default=None, description="TaskExecutors placed together the first time.")
+    control_token_secret_ref: LocalReference | None = Field(
+        default=None, description="Secret whose key 'token' opens the control routes; made when absent."
+    )
+
+
+class ReplicaStatus(ApiModel):
+    """One instance."""
+
+    index: int = Field(ge=0, description="Number of the instance.")
+    ready: bool = Field(description="Whether every rank has joined the current epoch and the shell answers.")
+    epoch: int = Field(ge=0, description="Epoch of its membership; 0 before the first.")
+    revision: Annotated[str, StringConstraints(max_length=63)] = Field(description="Revision it runs.")
+
+
+class TaskExecutorStatus(ApiModel):
+    """State of the instances."""
+
+    observed_generation: int = Field(default=0, ge=0, description="Generation this status speaks of.")
+    replicas: int = Field(default=0, ge=0, description="Instances that hold dies.")
+    ready_replicas: int = Field(default=0, ge=0, description="Instances that serve.")
+    updated_replicas: int = Field(default=0, ge=0, description="Instances of the current revision.")
+    selector: Annotated[str, StringConstraints(max_length=512)] = Field(
+        default="", description="Selects the TE-shell pods, one an instance, for /scale."
+    )
+    current_revision: Annotated[str, StringConstraints(max_length=63)] = Field(
+        default="", description="Hash of the spec that new pods get."
+    )
+    instances: list[ReplicaStatus] = Field(
+        default_factory=list,
+        max_length=256,
+        description="Instances by number.",
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["index"]},
+    )
+    conditions: Conditions = Field(default_factory=list)

@@ -1,0 +1,1 @@
+"""One reconciler a kind: observe, plan, apply, status."""

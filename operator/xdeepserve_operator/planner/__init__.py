@@ -1,0 +1,1 @@
+"""Pure decisions: placement, gangs, membership, recovery. The clock is an argument."""
