@@ -6,12 +6,16 @@ from pydantic import Field, StringConstraints
 
 from xdeepserve_operator.api.v1alpha1.base import (
     ApiModel,
-    Chip,
+    Chips,
     Conditions,
     LocalReference,
     RoleType,
+    Rule,
     ShortName,
-    rules,
+    admission,
+    chip_rules,
+    immutable,
+    list_map,
 )
 from xdeepserve_operator.api.v1alpha1.executor import ModelSource, Parallelism, RoleResources
 
@@ -19,25 +23,15 @@ from xdeepserve_operator.api.v1alpha1.executor import ModelSource, Parallelism, 
 class Role(ApiModel):
     """One pool of equal instances; becomes the TaskExecutor <deployment>-<role>."""
 
-    model_config = ApiModel.model_config | {
-        "json_schema_extra": rules(
-            ("self.type != 'Decode' || self.chips.all(c, c == '910C')", "chips: Decode runs on 910C only"),
-            ("self.type == oldSelf.type", "type: immutable; add another role and remove this one"),
-        )
-    }
+    model_config = admission(*chip_rules("type"), immutable("type", "add another role and remove this one"))
 
     name: ShortName = Field(description="Name of the role; part of its children's names.")
     type: RoleType = Field(description="Prefill or Decode; immutable.")
-    chips: list[Chip] = Field(
-        min_length=1,
-        max_length=2,
-        description="Chips it may run on, preferred first.",
-        json_schema_extra={"x-kubernetes-list-type": "atomic"},
-    )
+    chips: Chips
     replicas: int = Field(
         default=1, ge=0, le=256, description="Instances at creation; a later change here scales once."
     )
-    parallelism: Parallelism = Field(default_factory=Parallelism, description="Spread of an instance.")
+    parallelism: Parallelism = Field(default_factory=Parallelism, description="Spread of an instance over dies.")
     max_batch_per_group: int = Field(default=8, ge=1, le=512, description="Sequences a DP group runs at once.")
     resources: RoleResources = Field(default_factory=RoleResources, description="Requests of an engine pod.")
 
@@ -65,21 +59,16 @@ class ServiceLevel(ApiModel):
 class ModelDeploymentSpec(ApiModel):
     """What should run."""
 
-    model_config = ApiModel.model_config | {
-        "json_schema_extra": rules(
-            ("self.roles.exists(r, r.type == 'Prefill')", "roles: at least one of type Prefill"),
-            ("self.roles.exists(r, r.type == 'Decode')", "roles: at least one of type Decode"),
-            ("self.superPodRef.name == oldSelf.superPodRef.name", "superPodRef: immutable"),
-        )
-    }
+    model_config = admission(
+        Rule("self.roles.exists(r, r.type == 'Prefill')", "at least one role of type Prefill", ".roles"),
+        Rule("self.roles.exists(r, r.type == 'Decode')", "at least one role of type Decode", ".roles"),
+        immutable("superPodRef", "create another ModelDeployment"),
+    )
 
     model: ModelSource = Field(description="Checkpoint to serve.")
-    superpod_ref: LocalReference = Field(alias="superPodRef", description="SuperPod to run in.")
+    superpod_ref: LocalReference = Field(alias="superPodRef", description="SuperPod to run in; immutable.")
     roles: list[Role] = Field(
-        min_length=2,
-        max_length=8,
-        description="Pools of instances, keyed by name.",
-        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+        min_length=2, max_length=8, description="Pools of instances, keyed by name.", json_schema_extra=list_map("name")
     )
     frontend: Frontend = Field(default_factory=Frontend, description="The entrance.")
     slo: ServiceLevel | None = Field(default=None, description="What users were promised.")
@@ -103,13 +92,10 @@ class ModelDeploymentStatus(ApiModel):
         default="", description="Base URL of the OpenAI API, reachable where pods are."
     )
     roles: list[RoleStatus] = Field(
-        default_factory=list,
-        max_length=8,
-        description="Counts by role.",
-        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+        default_factory=list, max_length=8, description="Counts by role.", json_schema_extra=list_map("name")
     )
     ready_roles: Annotated[str, StringConstraints(max_length=128)] = Field(
         default="", description="Ready instances by type, for the printer: 'P 1/1 D 1/1'."
     )
-    routes_epoch: int = Field(default=0, ge=0, description="Epoch of the routes every frontend has.")
+    routes_epoch: int = Field(default=0, ge=0, description="Epoch of the routes every frontend has; 0 before any.")
     conditions: Conditions = Field(default_factory=list)

@@ -9,28 +9,31 @@ from pydantic import Field, StringConstraints
 
 from xdeepserve_operator.api.v1alpha1.base import (
     ApiModel,
-    Chip,
+    Chips,
     Conditions,
     LocalReference,
     Name,
     RoleType,
-    rules,
+    Rule,
+    admission,
+    chip_rules,
+    immutable,
+    list_map,
 )
 
-PARALLELISM_RULES = rules(
-    ("self.dp * self.tp % self.ep == 0 || self.ep % (self.dp * self.tp) == 0", "ep: must divide dp x tp"),
-    ("self.ep <= self.dp * self.tp", "ep: at most dp x tp, one expert rank a die"),
-)
+Revision = Annotated[str, StringConstraints(max_length=63)]
 
 
 class Parallelism(ApiModel):
     """How an instance spreads over dies: dp groups of tp dies; experts over ep ranks."""
 
-    model_config = ApiModel.model_config | {"json_schema_extra": PARALLELISM_RULES}
+    model_config = admission(
+        Rule("self.dp * self.tp % self.ep == 0", "must divide dp x tp, the dies of an instance", ".ep")
+    )
 
     dp: int = Field(default=1, ge=1, le=1024, description="DP groups of an instance.")
     tp: int = Field(default=1, ge=1, le=16, description="Dies of a DP group; they lie on one server.")
-    ep: int = Field(default=1, ge=1, le=1024, description="Ranks the experts are spread over.")
+    ep: int = Field(default=1, ge=1, le=1024, description="Ranks the experts are spread over; divides dp x tp.")
 
 
 class ModelSource(ApiModel):
@@ -50,11 +53,11 @@ class ModelSource(ApiModel):
 class RoleResources(ApiModel):
     """What an engine container asks for besides dies."""
 
-    cpu: Annotated[str, StringConstraints(max_length=16, pattern=r"^[0-9]+(\.[0-9]+)?m?$")] = Field(
-        default="250m", description="CPU request of an engine container."
+    cpu: Annotated[str, StringConstraints(max_length=16, pattern=r"^([0-9]+(\.[0-9]{1,3})?|[0-9]+m)$")] = Field(
+        default="250m", description="CPU request of an engine container, in cores ('0.5', '2') or millicores ('250m')."
     )
     memory: Annotated[str, StringConstraints(max_length=16, pattern=r"^[0-9]+(Mi|Gi)$")] = Field(
-        default="256Mi", description="Memory request and limit of an engine container."
+        default="256Mi", description="Memory request and limit of an engine container, in MiB or GiB ('256Mi')."
     )
 
 
@@ -62,10 +65,10 @@ class EngineTuning(ApiModel):
     """Limits of one DP group."""
 
     max_batch_per_group: int = Field(default=8, ge=1, le=512, description="Sequences a DP group decodes at once.")
-    kv_block_tokens: int = Field(default=32, ge=1, le=1024, description="Tokens of a KV cache block.")
-    kv_blocks: int = Field(default=512, ge=1, le=1048576, description="KV cache blocks of a DP group.")
+    kv_block_tokens: int = Field(default=32, ge=1, le=1024, description="Size of a KV cache block, in tokens.")
+    kv_blocks: int = Field(default=512, ge=1, le=1048576, description="KV cache of a DP group, in blocks.")
     prefill_chunk_tokens: int = Field(
-        default=512, ge=16, le=16384, description="Prompt tokens a prefill iteration computes at most."
+        default=512, ge=16, le=16384, description="Most prompt that a prefill iteration computes, in tokens."
     )
 
 
@@ -79,23 +82,17 @@ class Gang(ApiModel):
 class TaskExecutorSpec(ApiModel):
     """What an instance is and how many there are."""
 
-    model_config = ApiModel.model_config | {
-        "json_schema_extra": rules(
-            ("self.role != 'Decode' || self.chips.all(c, c == '910C')", "chips: Decode runs on 910C only"),
-            ("self.role == oldSelf.role", "role: immutable; create another TaskExecutor"),
-        )
-    }
+    model_config = admission(
+        *chip_rules("role"),
+        immutable("role", "create another TaskExecutor"),
+        immutable("superPodRef", "create another TaskExecutor"),
+    )
 
     role: RoleType = Field(description="Prefill or Decode; immutable.")
-    chips: list[Chip] = Field(
-        min_length=1,
-        max_length=2,
-        description="Chips it may run on, preferred first.",
-        json_schema_extra={"x-kubernetes-list-type": "atomic"},
-    )
-    superpod_ref: LocalReference = Field(alias="superPodRef", description="SuperPod to run in.")
+    chips: Chips
+    superpod_ref: LocalReference = Field(alias="superPodRef", description="SuperPod to run in; immutable.")
     replicas: int = Field(default=1, ge=0, le=256, description="Instances; owned by /scale after creation.")
-    parallelism: Parallelism = Field(default_factory=Parallelism, description="Spread of an instance.")
+    parallelism: Parallelism = Field(default_factory=Parallelism, description="Spread of an instance over dies.")
     model: ModelSource = Field(description="Checkpoint to serve.")
     tuning: EngineTuning = Field(default_factory=EngineTuning, description="Limits of a DP group.")
     resources: RoleResources = Field(default_factory=RoleResources, description="Requests of an engine pod.")
@@ -111,7 +108,7 @@ class ReplicaStatus(ApiModel):
     index: int = Field(ge=0, description="Number of the instance.")
     ready: bool = Field(description="Whether every rank has joined the current epoch and the shell answers.")
     epoch: int = Field(ge=0, description="Epoch of its membership; 0 before the first.")
-    revision: Annotated[str, StringConstraints(max_length=63)] = Field(description="Revision it runs.")
+    revision: Revision = Field(description="Revision it runs.")
 
 
 class TaskExecutorStatus(ApiModel):
@@ -124,13 +121,8 @@ class TaskExecutorStatus(ApiModel):
     selector: Annotated[str, StringConstraints(max_length=512)] = Field(
         default="", description="Selects the TE-shell pods, one an instance, for /scale."
     )
-    current_revision: Annotated[str, StringConstraints(max_length=63)] = Field(
-        default="", description="Hash of the spec that new pods get."
-    )
+    current_revision: Revision = Field(default="", description="Hash of the spec that new pods get.")
     instances: list[ReplicaStatus] = Field(
-        default_factory=list,
-        max_length=256,
-        description="Instances by number.",
-        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["index"]},
+        default_factory=list, max_length=256, description="Instances by number.", json_schema_extra=list_map("index")
     )
     conditions: Conditions = Field(default_factory=list)

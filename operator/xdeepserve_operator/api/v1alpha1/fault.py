@@ -4,8 +4,16 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from xdeepserve_operator.api.v1alpha1.base import ApiModel, Conditions, Name, Timestamp, rules
-from xdeepserve_operator.api.v1alpha1.superpod import LabelValue
+from xdeepserve_operator.api.v1alpha1.base import (
+    ApiModel,
+    Conditions,
+    Name,
+    NodeName,
+    Rule,
+    Timestamp,
+    admission,
+    atomic_list,
+)
 
 
 class RandomChoice(ApiModel):
@@ -17,21 +25,16 @@ class RandomChoice(ApiModel):
 class FaultTarget(ApiModel):
     """Which hardware breaks: a named server and die, or one under a TaskExecutor's pods."""
 
-    model_config = ApiModel.model_config | {
-        "json_schema_extra": rules(
-            (
-                "has(self.node) || has(self.taskExecutor)",
-                "name a node, or a taskExecutor whose dies may break",
-            ),
-            ("!has(self.die) || has(self.node)", "die: needs node"),
-        )
-    }
+    model_config = admission(
+        Rule("has(self.node) || has(self.taskExecutor)", "names a node, or a taskExecutor whose dies may break"),
+        Rule("!has(self.die) || has(self.node)", "needs node: a die is numbered within its server", ".die"),
+    )
 
     superpod: Name | None = Field(default=None, alias="superPod", description="SuperPod the target lies in.")
     task_executor: Name | None = Field(
         default=None, description="Breaks hardware under an engine pod of this TaskExecutor."
     )
-    node: LabelValue | None = Field(default=None, description="Server that breaks.")
+    node: NodeName | None = Field(default=None, description="Server that breaks.")
     die: int | None = Field(default=None, ge=0, le=15, description="Number of the die on that server.")
     random: RandomChoice = Field(default_factory=RandomChoice, description="How one of several is picked.")
 
@@ -49,14 +52,22 @@ class Fault(ApiModel):
 class FaultInjectionSpec(ApiModel):
     """A fault, its target and how long it lasts."""
 
-    model_config = ApiModel.model_config | {
-        "json_schema_extra": rules(("self == oldSelf", "spec: immutable; create another FaultInjection"))
-    }
+    model_config = admission(
+        Rule("self == oldSelf", "immutable; create another FaultInjection", reason="FieldValueForbidden"),
+        Rule(
+            "self.fault.type != 'NodeLoss' || !has(self.target.die)",
+            "NodeLoss strikes a whole server; leave die out",
+            ".target.die",
+        ),
+    )
 
     target: FaultTarget = Field(description="Which hardware breaks.")
     fault: Fault = Field(description="What happens to it.")
     duration_seconds: int | None = Field(
-        default=None, ge=1, le=86400, description="Mended after this long, in s; else when deleted."
+        default=None,
+        ge=1,
+        le=86400,
+        description="Mended after this long, in s; without it, when deleted.",
     )
 
 
@@ -71,7 +82,7 @@ class FaultInjectionStatus(ApiModel):
         default_factory=list,
         max_length=64,
         description="Pods that ran there, as namespace/name.",
-        json_schema_extra={"x-kubernetes-list-type": "atomic"},
+        json_schema_extra=atomic_list(),
     )
     injected_at: Timestamp | None = Field(default=None, description="When it was carried out.")
     observed_at: Timestamp | None = Field(default=None, description="When the operator first saw an effect.")

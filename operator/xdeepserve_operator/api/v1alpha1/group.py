@@ -10,9 +10,14 @@ from xdeepserve_operator.api.v1alpha1.base import (
     Conditions,
     LocalReference,
     Message,
+    NodeName,
     RoleType,
+    Rule,
+    admission,
+    immutable,
+    list_map,
 )
-from xdeepserve_operator.api.v1alpha1.superpod import LabelValue
+from xdeepserve_operator.api.v1alpha1.executor import Revision
 
 RankState = Literal["Pending", "Starting", "Joined", "Silent", "Failed"]
 
@@ -20,16 +25,24 @@ RankState = Literal["Pending", "Starting", "Joined", "Silent", "Failed"]
 class DPGroupSpec(ApiModel):
     """Where the group runs. A new attempt is a new pod, after a fault or a change of revision."""
 
+    model_config = admission(
+        Rule("self.role != 'Decode' || self.chip == '910C'", "Decode runs on 910C only", ".chip"),
+        Rule("self.dies <= 8 || self.chip == '910C'", "at most 8 on a 910B server", ".dies"),
+        *(immutable(field, "the group's name tells them") for field in ("executorRef", "role", "replica", "index")),
+    )
+
     executor_ref: LocalReference = Field(description="TaskExecutor it belongs to.")
     role: RoleType = Field(description="Role of that TaskExecutor.")
     module: Literal["Full", "Attention", "Expert"] = Field(default="Full", description="Part of the model it runs.")
-    replica: int = Field(ge=0, description="Instance it belongs to.")
-    index: int = Field(ge=0, description="Its number in the instance: the DP rank.")
+    replica: int = Field(ge=0, le=255, description="Instance it belongs to.")
+    index: int = Field(ge=0, le=1023, description="Its number in the instance: the DP rank.")
     dies: int = Field(ge=1, le=16, description="Dies it needs, all on one server.")
     chip: Chip = Field(description="Chip of its server.")
-    node: LabelValue = Field(description="Server it was placed on.")
-    attempt: int = Field(default=0, ge=0, description="Counts pods made for the group; part of the pod's name.")
-    revision: Annotated[str, StringConstraints(max_length=63)] = Field(description="Revision of its pod.")
+    node: NodeName = Field(description="Server it was placed on.")
+    attempt: int = Field(
+        default=0, ge=0, le=99999, description="Counts pods made for the group; part of the pod's name."
+    )
+    revision: Revision = Field(description="Revision of its pod.")
 
 
 class RankStatus(ApiModel):
@@ -37,7 +50,7 @@ class RankStatus(ApiModel):
 
     rank: int = Field(ge=0, description="Number of the rank in the instance.")
     pod: Annotated[str, StringConstraints(max_length=253)] = Field(description="Its pod.")
-    node: LabelValue = Field(description="Its server.")
+    node: NodeName = Field(description="Its server.")
     die: int = Field(default=-1, ge=-1, description="Its die on that server; -1 before the device plugin says.")
     incarnation: Annotated[str, StringConstraints(max_length=64)] = Field(
         default="", description="Changes whenever the engine's process starts anew."
@@ -50,10 +63,7 @@ class DPGroupStatus(ApiModel):
 
     observed_generation: int = Field(default=0, ge=0, description="Generation this status speaks of.")
     ranks: list[RankStatus] = Field(
-        default_factory=list,
-        max_length=16,
-        description="Ranks by number.",
-        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["rank"]},
+        default_factory=list, max_length=16, description="Ranks by number.", json_schema_extra=list_map("rank")
     )
     epoch: int = Field(default=0, ge=0, description="Epoch the engine has joined; 0 before the first.")
     admission: Literal["Open", "Closed"] = Field(default="Closed", description="Whether it takes requests.")

@@ -4,28 +4,40 @@ The 910C servers of a SuperPod are joined by UB; 910B servers are reached by RoC
 label; their chip label, resource count and SuperPod id are compared, since a label can lie.
 """
 
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import Field
 
-from xdeepserve_operator.api.v1alpha1.base import ApiModel, Chip, Conditions, Message, ShortName, rules
+from xdeepserve_operator.api.v1alpha1.base import (
+    ApiModel,
+    Chip,
+    Conditions,
+    LabelValue,
+    Message,
+    NodeName,
+    Rule,
+    ShortName,
+    admission,
+    atomic_list,
+    list_map,
+)
 
-LabelValue = Annotated[str, StringConstraints(max_length=253)]
 Plane = Literal["UB", "RoCE", "VPC"]
 
 
 class Pool(ApiModel):
     """Servers of one chip."""
 
-    model_config = ApiModel.model_config | {
-        "json_schema_extra": rules(
-            ("self.chip == '910C' || !('UB' in self.planes)", "planes: UB joins 910C servers only"),
-            (
-                "self.chip == '910C' ? self.diesPerNode <= 16 : self.diesPerNode <= 8",
-                "diesPerNode: at most 16 on a 910C server, 8 on a 910B server",
-            ),
-        )
-    }
+    model_config = admission(
+        Rule("self.chip == '910C' || !('UB' in self.planes)", "UB joins 910C servers only", ".planes"),
+        Rule("self.planes.all(p, self.planes.exists_one(q, q == p))", "each plane at most once", ".planes"),
+        Rule("self.chip == '910C' || self.diesPerNode <= 8", "at most 8 on a 910B server", ".diesPerNode"),
+        Rule(
+            "self.nodeSelector.all(key, size(key) <= 317)",
+            "label keys have at most 317 characters",
+            ".nodeSelector",
+        ),
+    )
 
     name: ShortName = Field(description="Name of the pool.")
     chip: Chip = Field(description="Chip of every server in the pool.")
@@ -39,7 +51,7 @@ class Pool(ApiModel):
         min_length=1,
         max_length=3,
         description="Networks that reach the pool, preferred first.",
-        json_schema_extra={"x-kubernetes-list-type": "atomic"},
+        json_schema_extra=atomic_list(),
     )
 
 
@@ -47,13 +59,13 @@ class SuperPodSpec(ApiModel):
     """Which nodes form the SuperPod."""
 
     superpod_id: LabelValue = Field(
-        description="Value of huawei.com/topotree.superpodid on its nodes.",
+        min_length=1, description="Value of the label huawei.com/topotree.superpodid on its nodes."
     )
     pools: list[Pool] = Field(
         min_length=1,
         max_length=8,
         description="Groups of servers, one chip each.",
-        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+        json_schema_extra=list_map("name"),
     )
 
 
@@ -70,7 +82,7 @@ class DieCounts(ApiModel):
 class ServerStatus(ApiModel):
     """One matched server."""
 
-    name: Annotated[str, StringConstraints(max_length=253)] = Field(description="Node name.")
+    name: NodeName = Field(description="Node name.")
     pool: ShortName = Field(description="Pool it belongs to.")
     ready: bool = Field(description="Whether its node is Ready and schedulable.")
     free: int = Field(ge=0, description="Free healthy dies.")
@@ -78,7 +90,7 @@ class ServerStatus(ApiModel):
         default_factory=list,
         max_length=16,
         description="Numbers of unhealthy dies.",
-        json_schema_extra={"x-kubernetes-list-type": "atomic"},
+        json_schema_extra=atomic_list(),
     )
     mismatch: Message | None = Field(default=None, description="Why the server is not used although its labels match.")
 
@@ -91,12 +103,12 @@ class SuperPodStatus(ApiModel):
         default_factory=list,
         max_length=2,
         description="Dies by chip.",
-        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["chip"]},
+        json_schema_extra=list_map("chip"),
     )
     nodes: list[ServerStatus] = Field(
         default_factory=list,
         max_length=512,
         description="Matched servers.",
-        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+        json_schema_extra=list_map("name"),
     )
     conditions: Conditions = Field(default_factory=list)
