@@ -17,6 +17,9 @@ HTTP, API port:
            POST /v1/generate <- GenerateRequest -> stream of TokenEvent, one JSON document a line (decode; token)
   frontend the OpenAI routes, /health, /health/ready, /metrics
 A client that closes the connection of /v1/generate or /v1/prefill cancels the request and frees its blocks.
+Whatever is not carried out is answered by a Refusal: 400 a request that this engine can never serve, 401 no token,
+404 no such ticket, 409 an epoch that contradicts what is followed, 413 a body too large, 422 no valid document,
+503 not now (``retryable``). An error after the first line of a stream is a TokenEvent instead.
 """
 
 from typing import Annotated, Literal
@@ -34,6 +37,13 @@ class WireModel(BaseModel):
     """Base of all messages: frozen, unknown fields refused, snake_case on the wire."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Refusal(WireModel):
+    """The body of every answer that is not 2xx."""
+
+    error: Text
+    retryable: bool = False  # the same request may succeed later, or on another engine
 
 
 class Limits(WireModel):
