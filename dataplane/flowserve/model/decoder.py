@@ -1,0 +1,66 @@
+"""One decoder layer: attention, then a dense MLP or a mixture of experts, each on the normalised residual stream."""
+
+from __future__ import annotations
+
+from flowserve.model.arrays import FloatArray, Steps
+from flowserve.model.attention import Attention, MlaWeights
+from flowserve.model.experts import Experts
+from flowserve.model.functional import gated, rms_norm
+from flowserve.model.moe import Router
+from flowserve.model.weights import Weights, layer_name
+
+
+class Mlp:
+    """SwiGLU: down(silu(gate(x)) · up(x)), with gate and up fused."""
+
+    def __init__(self, weights: Weights, module: str) -> None:
+        self._gate_up = weights.matrix(f"{module}.gate_proj", f"{module}.up_proj")
+        self._down = weights.matrix(f"{module}.down_proj")
+
+    def __call__(self, x: FloatArray) -> FloatArray:
+        return gated(x @ self._gate_up) @ self._down
+
+
+class MixtureOfExperts:
+    """A shared expert for every token, plus the routed ones that the router chooses."""
+
+    def __init__(self, weights: Weights, layer: int) -> None:
+        module = f"{layer_name(layer)}.mlp"
+        bias = weights.vector(f"{module}.gate.e_score_correction_bias")
+        self._layer = layer
+        self._router = Router(weights.matrix(f"{module}.gate"), bias, weights.config)
+        self._shared = Mlp(weights, f"{module}.shared_experts")
+
+    def __call__(self, x: FloatArray, experts: Experts, live: int) -> Steps[FloatArray]:
+        """f32[T, H] -> f32[T, H]. Only the first `live` rows are routed: padding takes up no expert's time."""
+        ids, gates = self._router(x[:live])
+        routed = yield from experts(self._layer, x[:live], ids, gates)
+        y = self._shared(x)
+        y[:live] += routed
+        return y
+
+
+class DecoderLayer:
+    """Layer number `layer` of the model."""
+
+    def __init__(self, weights: Weights, layer: int) -> None:
+        name = layer_name(layer)
+        self._eps = weights.config.rms_norm_eps
+        self._input_norm = weights.vector(f"{name}.input_layernorm.weight")
+        self._mla = MlaWeights(weights, layer)
+        self._mlp_norm = weights.vector(f"{name}.post_attention_layernorm.weight")
+        self._mlp: Mlp | MixtureOfExperts
+        if layer in weights.config.moe_layers:
+            self._mlp = MixtureOfExperts(weights, layer)
+        else:
+            self._mlp = Mlp(weights, f"{name}.mlp")
+
+    def forward(self, x: FloatArray, attention: Attention, experts: Experts, live: int) -> Steps[FloatArray]:
+        """The residual stream f32[T, H] after this layer; rows from `live` on are padding."""
+        x = x + attention(self._mla, rms_norm(x, self._input_norm, self._eps))
+        normed = rms_norm(x, self._mlp_norm, self._eps)
+        if isinstance(self._mlp, Mlp):
+            x += self._mlp(normed)
+        else:
+            x += yield from self._mlp(normed, experts, live)
+        return x

@@ -1,0 +1,128 @@
+"""The DeepSeek-V3 forward pass over a paged latent cache, as steps that a lockstep engine can wait in.
+
+Every iteration, whatever it computes, calls `experts` once for each MoE layer in rising order, so ranks that hold a
+prefill chunk, a decode batch or nothing at all meet in the same collectives. A method that raises before its first
+step has called none of them and has changed nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from flowserve.cache import BlockPool, OutOfBlocks, SequenceKV
+from flowserve.model.arrays import FloatArray, IntArray, Steps
+from flowserve.model.attention import Attention
+from flowserve.model.decode import DecodeAttention
+from flowserve.model.decoder import DecoderLayer
+from flowserve.model.experts import Experts
+from flowserve.model.functional import rms_norm
+from flowserve.model.prefill import PrefillAttention
+from flowserve.model.rope import Rotations, rotations
+from flowserve.model.weights import EMBEDDING, FINAL_NORM, HEAD, Weights
+
+
+class Model:
+    """Everything of a model but its routed experts, which are the caller's (`experts` in the methods)."""
+
+    def __init__(self, weights: Weights, max_batch: int) -> None:
+        """`max_batch`: the most rows of a decode step; each step costs as much as a full one (see `decode.py`)."""
+        self.config = weights.config
+        self.max_batch = max_batch
+        self.layers = [DecoderLayer(weights, layer) for layer in range(self.config.num_hidden_layers)]
+        self._embedding = weights.table(EMBEDDING)
+        self._norm = weights.vector(f"{FINAL_NORM}.weight")
+        self._head = weights.matrix(HEAD)
+        self._frequencies = self.config.rope.frequencies()
+
+    def new_pool(self, num_blocks: int, block_size: int) -> BlockPool:
+        """A KV pool of the model's depth and width."""
+        return BlockPool(num_blocks, block_size, self.config.num_hidden_layers, self.config.latent_width)
+
+    def prefill(self, tokens: IntArray, start: int, seq: SequenceKV, experts: Experts) -> Steps[FloatArray]:
+        """Runs the next chunk of one sequence and returns the logits f32[V] after its last token.
+
+        `tokens`: i32[n], at positions from `start`, which is the sequence's length before; their KV is appended.
+        No token at all is an idle iteration, whose result is empty. Raises ValueError for tokens or positions that the
+        model does not have, OutOfBlocks if the pool is full.
+        """
+        if not len(tokens):
+            yield from self.idle(experts)
+            return np.empty(0, np.float32)
+        positions = np.arange(start, start + len(tokens), dtype=np.int32)
+        self._check(tokens, positions)
+        _append([seq], [start], len(tokens))
+        attention = PrefillAttention(seq, self.rotations(positions))
+        hidden = yield from self.forward(self.embed(tokens), attention, experts, len(tokens))
+        return self.logits(hidden[-1:]).reshape(-1)
+
+    def decode(
+        self, tokens: IntArray, positions: IntArray, kv: Sequence[SequenceKV], experts: Experts
+    ) -> Steps[FloatArray]:
+        """One step of a batch: the logits f32[B, V] after token i32[B] at position i32[B] of each of B sequences.
+
+        A position is its sequence's length before; the token's KV is appended. B may be 0: an idle iteration. Raises
+        ValueError for tokens or positions that the model does not have, or a batch above `max_batch`; OutOfBlocks if
+        the pool is full, with no sequence changed.
+        """
+        batch = len(tokens)
+        if not batch:
+            yield from self.idle(experts)
+            return np.empty((0, self.config.vocab_size), np.float32)
+        if batch > self.max_batch:
+            raise ValueError(f"a decode batch of {batch} rows is above the model's {self.max_batch}")
+        self._check(tokens, positions)
+        _append(kv, positions.tolist(), 1)
+        padded = np.zeros((2, self.max_batch), np.int32)
+        padded[:, :batch] = tokens, positions
+        attention = DecodeAttention(kv, self.rotations(padded[1]))
+        hidden = yield from self.forward(self.embed(padded[0]), attention, experts, batch)
+        return self.logits(hidden)[:batch]
+
+    def idle(self, experts: Experts) -> Steps[None]:
+        """An iteration without tokens: takes part in every MoE layer's collective and computes nothing."""
+        k = self.config.num_experts_per_tok
+        x = np.empty((0, self.config.hidden_size), np.float32)
+        for layer in self.config.moe_layers:
+            yield from experts(layer, x, np.empty((0, k), np.int32), np.empty((0, k), np.float32))
+
+    def embed(self, tokens: IntArray) -> FloatArray:
+        """The residual stream f32[T, H] that tokens i32[T] start with."""
+        return self._embedding[tokens]
+
+    def rotations(self, positions: IntArray) -> Rotations:
+        """The rotary factors c64[T, rope / 2] of positions i32[T]."""
+        return rotations(self._frequencies, self.config.rope.magnitude(), positions)
+
+    def forward(self, x: FloatArray, attention: Attention, experts: Experts, live: int) -> Steps[FloatArray]:
+        """All layers and the final norm, f32[T, H] -> f32[T, H]; rows from `live` on are padding."""
+        for layer in self.layers:
+            x = yield from layer.forward(x, attention, experts, live)
+        return rms_norm(x, self._norm, self.config.rms_norm_eps)
+
+    def logits(self, hidden: FloatArray) -> FloatArray:
+        """f32[T, H] -> f32[T, V]."""
+        return hidden @ self._head
+
+    def _check(self, tokens: IntArray, positions: IntArray) -> None:
+        if tokens.min() < 0 or tokens.max() >= self.config.vocab_size:
+            raise ValueError(f"tokens must be in 0..{self.config.vocab_size - 1}, not {tokens.tolist()}")
+        if positions.max() >= self.config.max_position_embeddings:
+            raise ValueError(f"position {positions.max()} is above {self.config.max_position_embeddings - 1}")
+
+
+def _append(sequences: Sequence[SequenceKV], starts: Sequence[int], tokens: int) -> None:
+    """Appends `tokens` to each sequence, or to none."""
+    for sequence, start in zip(sequences, starts, strict=True):
+        if sequence.length != start:
+            raise ValueError(f"position {start} does not follow a sequence of {sequence.length} tokens")
+    done: list[SequenceKV] = []
+    try:
+        for sequence in sequences:
+            sequence.append(tokens)
+            done.append(sequence)
+    except OutOfBlocks:
+        for sequence in done:
+            sequence.truncate(sequence.length - tokens)
+        raise

@@ -1,0 +1,113 @@
+"""Which tensors a DeepSeek-V3 checkpoint has, and what shape config.json gives each: the one list of names.
+
+A projection is stored as [out, in]. The runtime multiplies rows from the left, so `Weights.matrix` hands it out as a
+contiguous [in, out] copy, for which BLAS is fastest at the few rows of a decode step. The checkpoint's own pages can be
+given back after loading.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from flowserve.model.arrays import FloatArray
+from flowserve.model.checkpoint import Checkpoint
+from flowserve.model.config import ModelConfig
+
+Shapes = dict[str, tuple[int, ...]]
+
+EMBEDDING = "model.embed_tokens"
+FINAL_NORM = "model.norm"
+HEAD = "lm_head"
+
+
+def layer_name(layer: int) -> str:
+    return f"model.layers.{layer}"
+
+
+def expert_name(layer: int, expert: int) -> str:
+    return f"{layer_name(layer)}.mlp.experts.{expert}"
+
+
+class Weights:
+    """The weights of one model, every name and shape of them checked before the first one is read."""
+
+    def __init__(self, checkpoint: Checkpoint, config: ModelConfig) -> None:
+        """Raises CheckpointError if a tensor is missing or has another shape than `config` says."""
+        checkpoint.check(model_shapes(config))
+        self.config = config
+        self._checkpoint = checkpoint
+
+    @classmethod
+    def open(cls, directory: Path) -> Weights:
+        """Opens the checkpoint in `directory`. Raises CheckpointError or UnsupportedModel."""
+        return cls(Checkpoint(directory), ModelConfig.load(directory))
+
+    def matrix(self, *modules: str) -> FloatArray:
+        """The weights of projections with the same input, side by side, as f32[in, sum of outs]."""
+        stacked = np.concatenate([self.table(module) for module in modules])
+        return np.ascontiguousarray(stacked.T)
+
+    def vector(self, name: str) -> FloatArray:
+        """A copy of a one-dimensional tensor."""
+        return self._checkpoint.read(name).copy()
+
+    def table(self, module: str) -> FloatArray:
+        """The weight as stored, without a copy where the file has float32: for tables of which few rows are used."""
+        return self._checkpoint.read(f"{module}.weight")
+
+    def forget_pages(self) -> None:
+        """Gives back the memory of the file's pages: everything but `table` is a copy."""
+        self._checkpoint.forget_pages()
+
+
+def model_shapes(config: ModelConfig) -> Shapes:
+    """Every tensor of the model, without its MTP layers."""
+    shapes: Shapes = {
+        f"{EMBEDDING}.weight": (config.vocab_size, config.hidden_size),
+        f"{FINAL_NORM}.weight": (config.hidden_size,),
+        f"{HEAD}.weight": (config.vocab_size, config.hidden_size),
+    }
+    for layer in range(config.num_hidden_layers):
+        shapes |= _attention_shapes(config, f"{layer_name(layer)}.self_attn")
+        shapes[f"{layer_name(layer)}.input_layernorm.weight"] = (config.hidden_size,)
+        shapes[f"{layer_name(layer)}.post_attention_layernorm.weight"] = (config.hidden_size,)
+        if layer in config.moe_layers:
+            shapes |= _moe_shapes(config, layer)
+        else:
+            shapes |= _mlp_shapes(config, f"{layer_name(layer)}.mlp", config.intermediate_size)
+    return shapes
+
+
+def _attention_shapes(config: ModelConfig, module: str) -> Shapes:
+    heads, nope, rope = config.num_attention_heads, config.qk_nope_head_dim, config.qk_rope_head_dim
+    return {
+        f"{module}.q_a_proj.weight": (config.q_lora_rank, config.hidden_size),
+        f"{module}.q_a_layernorm.weight": (config.q_lora_rank,),
+        f"{module}.q_b_proj.weight": (heads * (nope + rope), config.q_lora_rank),
+        f"{module}.kv_a_proj_with_mqa.weight": (config.latent_width, config.hidden_size),
+        f"{module}.kv_a_layernorm.weight": (config.kv_lora_rank,),
+        f"{module}.kv_b_proj.weight": (heads * (nope + config.v_head_dim), config.kv_lora_rank),
+        f"{module}.o_proj.weight": (config.hidden_size, heads * config.v_head_dim),
+    }
+
+
+def _moe_shapes(config: ModelConfig, layer: int) -> Shapes:
+    module, inner = f"{layer_name(layer)}.mlp", config.moe_intermediate_size
+    shapes: Shapes = {
+        f"{module}.gate.weight": (config.n_routed_experts, config.hidden_size),
+        f"{module}.gate.e_score_correction_bias": (config.n_routed_experts,),
+    }
+    shapes |= _mlp_shapes(config, f"{module}.shared_experts", config.n_shared_experts * inner)
+    for expert in range(config.n_routed_experts):
+        shapes |= _mlp_shapes(config, expert_name(layer, expert), inner)
+    return shapes
+
+
+def _mlp_shapes(config: ModelConfig, module: str, inner: int) -> Shapes:
+    return {
+        f"{module}.gate_proj.weight": (inner, config.hidden_size),
+        f"{module}.up_proj.weight": (inner, config.hidden_size),
+        f"{module}.down_proj.weight": (config.hidden_size, inner),
+    }
