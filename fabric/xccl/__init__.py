@@ -1,0 +1,49 @@
+"""XCCL: memory-semantic communication between dies.
+
+Dies talk by reading and writing each other's memory: a payload, then a metadata field that publishes it. This
+package holds the memory (`Endpoint`), the collectives of a group in lockstep (`Group`: vote, dispatch, combine),
+p2p over a ring (`Channel`), and the drivers that run their steps (`run`, `arun`). README.md has an example of each.
+"""
+
+from xccl.alltoall import Dispatched
+from xccl.channel import Channel
+from xccl.doorbell import Doorbell
+from xccl.endpoint import Endpoint, Peer
+from xccl.errors import (
+    BadSegment,
+    Broken,
+    CorruptField,
+    EventMismatch,
+    LayoutMismatch,
+    PeerLost,
+    StaleEpoch,
+    Timeout,
+    XcclError,
+)
+from xccl.group import Group
+from xccl.layout import Layout
+from xccl.shm import sweep
+from xccl.steps import Steps, arun, run
+
+__all__ = [
+    "BadSegment",
+    "Broken",
+    "Channel",
+    "CorruptField",
+    "Dispatched",
+    "Doorbell",
+    "Endpoint",
+    "EventMismatch",
+    "Group",
+    "Layout",
+    "LayoutMismatch",
+    "Peer",
+    "PeerLost",
+    "StaleEpoch",
+    "Steps",
+    "Timeout",
+    "XcclError",
+    "arun",
+    "run",
+    "sweep",
+]

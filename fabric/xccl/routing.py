@@ -1,0 +1,56 @@
+"""Which row goes to which rank, and how the results come together again. Pure NumPy, no per-token loops."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Route:
+    """The (token, expert) pairs of one dispatch, sorted by target rank, within a rank in (token, k) order.
+
+    order: intp[T*K], the pair (numbered t*K + k) of each sorted row; experts: int32[T*K], in sorted order;
+    offsets, counts: first row and number of rows for each rank.
+    """
+
+    order: NDArray[np.intp]
+    experts: NDArray[np.int32]
+    offsets: tuple[int, ...]
+    counts: tuple[int, ...]
+
+
+def route(expert_ids: NDArray[np.integer[Any]], owner: NDArray[np.integer[Any]], ranks: int) -> Route:
+    """Sort pairs by the rank that owns their expert.
+
+    expert_ids: int[T, K]; owner: int[E], the rank of each expert. Raises ValueError for an unknown expert or rank.
+    """
+    flat = expert_ids.astype(np.int32, copy=False).reshape(-1)
+    if flat.size and int(flat.view(np.uint32).max()) >= owner.shape[0]:
+        raise ValueError(f"expert ids must lie between 0 and {owner.shape[0] - 1}, found {flat.min()}..{flat.max()}")
+    targets = owner[flat]
+    counts = np.bincount(targets, minlength=ranks)
+    if counts.shape[0] > ranks:
+        raise ValueError(f"owner names rank {counts.shape[0] - 1}, the group has {ranks}")
+    order = np.argsort(targets, kind="stable")
+    offsets = np.cumsum(counts) - counts
+    return Route(order, flat[order], tuple(offsets.tolist()), tuple(counts.tolist()))
+
+
+def weighted_sum(
+    rows: NDArray[np.float32], order: NDArray[np.intp], weights: NDArray[np.float32]
+) -> NDArray[np.float32]:
+    """Sum each token's K results with its weights, in float32 and in the order of k.
+
+    rows: f32[T*K, H], sorted as `order` says; weights: f32[T, K]. Returns f32[T, H].
+    """
+    tokens, top_k = weights.shape
+    pairs = np.empty_like(rows)
+    pairs[order] = rows
+    grouped = pairs.reshape(tokens, top_k, rows.shape[1])
+    grouped *= weights[:, :, np.newaxis]
+    total: NDArray[np.float32] = grouped.sum(axis=1)
+    return total
