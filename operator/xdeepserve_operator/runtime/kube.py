@@ -76,6 +76,17 @@ class KubeApi:
         self._client, self._session = client, session
         self.on_call: Callable[[str, str], None] = lambda _verb, _plural: None
 
+    @property
+    def configuration(self) -> Configuration:
+        """Server and credentials."""
+        configuration: Configuration = self._client.configuration
+        return configuration
+
+    async def authorization(self) -> dict[str, str]:
+        """The headers that identify us; tokens of service accounts are read anew when they turn."""
+        auths: Any = await self.configuration.auth_settings()
+        return {str(auth["key"]): str(auth["value"]) for auth in auths.values()}
+
     @classmethod
     @asynccontextmanager
     async def connect(cls, kubeconfig: Path | None = None) -> AsyncIterator["KubeApi"]:
@@ -98,11 +109,8 @@ class KubeApi:
     async def _open(
         self, method: str, path: str, *, timeout: aiohttp.ClientTimeout = TIMEOUT, **options: Any
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        settings = self._client.configuration
-        headers = dict(options.pop("headers", {}))
-        for auth in (await settings.auth_settings()).values():
-            headers[auth["key"]] = auth["value"]
-        url = settings.host + path
+        headers = {**options.pop("headers", {}), **await self.authorization()}
+        url = self.configuration.host + path
         async with self._session.request(method, url, headers=headers, timeout=timeout, **options) as response:
             if response.status >= 400:
                 raise error_of(response.status, await response.text())
@@ -119,13 +127,23 @@ class KubeApi:
 
     async def list(
         self, resource: Resource, namespace: str | None = None, *, labels: str = "", fields: str = ""
-    ) -> tuple[list[Object], str]:
+    ) -> tuple[Sequence[Object], str]:
         """Reads a collection page by page; returns the items and the resourceVersion to watch from."""
-        items: list[Object] = []
-        query = _query(labelSelector=labels, fieldSelector=fields, limit=str(PAGE))
+        return await self._list(resource, namespace, _query(labelSelector=labels, fieldSelector=fields), {})
+
+    async def list_metadata(self, resource: Resource, *, labels: str = "") -> Sequence[Object]:
+        """Reads names and uids of a collection in all namespaces, without the objects' contents."""
+        accept = {"Accept": "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"}
+        return (await self._list(resource, None, _query(labelSelector=labels), accept))[0]
+
+    async def _list(
+        self, resource: Resource, namespace: str | None, query: dict[str, str], headers: dict[str, str]
+    ) -> tuple[Sequence[Object], str]:
+        items: Sequence[Object] = []
+        query["limit"] = str(PAGE)
         while True:
-            page = await self._object("list", "GET", resource, resource.path(namespace), params=query)
-            items += page["items"]
+            page = await self._object("list", "GET", resource, resource.path(namespace), params=query, headers=headers)
+            items = [*items, *page["items"]]
             metadata = page["metadata"]
             if not metadata.get("continue"):
                 return items, metadata["resourceVersion"]

@@ -1,0 +1,65 @@
+"""``xdeepserve``: one command for people; each part is imported only when it is asked for, so that help is instant."""
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+PARTS = {
+    "cluster": ("xdeepserve_cluster.cli", "app", "A local Kubernetes with emulated SuperPod servers."),
+    "demo": ("xdeepserve_demo.cli", "demo", "Apply a model, chat with it, break a die, watch it heal."),
+    "bench": ("xdeepserve_bench.cli", "app", "Benchmarks, as tables or JSON."),
+    "install": ("xdeepserve_demo.cli", "install", "Install the operator's charts into a cluster."),
+}
+
+
+class LazyGroup(TyperGroup):
+    """Loads a part's command when it is called or its help is asked for."""
+
+    def list_commands(self, _ctx: Any) -> list[str]:
+        """Names of all parts."""
+        return sorted(PARTS)
+
+    def get_command(self, _ctx: Any, name: str) -> Any:
+        """The command of a part, loaded now."""
+        if name not in PARTS:
+            return None
+        module, attribute, _ = PARTS[name]
+        part = getattr(importlib.import_module(module), attribute)
+        return typer.main.get_command(part) if isinstance(part, typer.Typer) else _command(name, part)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Lists the parts without loading them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, PARTS[name][2]) for name in self.list_commands(ctx)])
+
+
+def _command(name: str, function: Callable[..., Any]) -> Any:
+    single = typer.Typer(add_completion=False)
+    single.command(name)(function)
+    return typer.main.get_command(single)
+
+
+app = typer.Typer(
+    cls=LazyGroup,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    help="Large Mixture-of-Experts models on Ascend SuperPods, with the hardware emulated.",
+)
+
+
+@app.callback()
+def _root() -> None:
+    """Large Mixture-of-Experts models on Ascend SuperPods, with the hardware emulated."""
+
+
+def main() -> None:
+    """Entry point of ``xdeepserve`` and ``kubectl xdeepserve``."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

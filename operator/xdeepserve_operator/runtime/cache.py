@@ -1,0 +1,112 @@
+"""Feeds the store: one full list at the start, then watch events, and a rare audit for deletions that a watch missed.
+
+A watch that reconnects by listing again never says which objects vanished in the gap, so every ``AUDIT_SECONDS`` the
+names (metadata only, paged) are compared and the missing dropped. Objects are trimmed before they are kept: nobody
+reads ``managedFields``, and of other tenants' pods only what they take from a server is of interest.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+import structlog
+
+from xdeepserve_operator.api.names import LABEL_MANAGED_BY, MANAGED_BY, RESOURCE_DIE
+from xdeepserve_operator.runtime import resources
+from xdeepserve_operator.runtime.kube import ApiError, KubeApi, Object
+from xdeepserve_operator.runtime.resources import Resource
+from xdeepserve_operator.runtime.store import Store
+
+logger = structlog.get_logger(__name__)
+AUDIT_SECONDS = 300.0
+MANAGED_ONLY = f"{LABEL_MANAGED_BY}={MANAGED_BY}"
+WATCHED: dict[Resource, str] = {  # resource -> label selector
+    resources.SUPERPODS: "",
+    resources.MODELDEPLOYMENTS: "",
+    resources.TASKEXECUTORS: "",
+    resources.DPGROUPS: "",
+    resources.FAULTINJECTIONS: "",
+    resources.NODES: "",
+    resources.PODS: "",  # of all tenants: their dies count as used
+    resources.DEPLOYMENTS: MANAGED_ONLY,
+}
+Waker = Callable[[str, Object], None]
+
+
+def trim(obj: Object) -> Object | None:
+    """What is worth keeping of an object; None when nothing is."""
+    metadata = {name: value for name, value in obj["metadata"].items() if name != "managedFields"}
+    kept = obj | {"metadata": metadata}
+    if obj.get("kind") != "Pod" or (metadata.get("labels") or {}).get(LABEL_MANAGED_BY) == MANAGED_BY:
+        return kept
+    containers = [
+        {"name": container["name"], "resources": container["resources"]}
+        for container in obj["spec"].get("containers", [])
+        if RESOURCE_DIE in (container.get("resources", {}).get("requests") or {})
+    ]
+    if not containers:
+        return None
+    names = ("name", "namespace", "uid", "resourceVersion", "deletionTimestamp")
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {name: metadata[name] for name in names if name in metadata},
+        "spec": {"nodeName": obj["spec"].get("nodeName", ""), "containers": containers},
+        "status": {"phase": obj.get("status", {}).get("phase", "")},
+    }
+
+
+class Cache:
+    """Keeps the store like the cluster and wakes whoever is interested in a change."""
+
+    def __init__(self, api: KubeApi, store: Store, wake: Waker, forget: Callable[[str], None]) -> None:
+        self._api, self._store, self._wake, self._forget = api, store, wake, forget
+        self.synced = False
+
+    def changed(self, resource: Resource, obj: Object) -> None:
+        """An object was added or changed."""
+        kept = trim({"apiVersion": resource.api_version, "kind": resource.kind, **obj})
+        if kept is not None and self._store.put(resource.kind, kept):
+            self._wake(resource.kind, kept)
+
+    def deleted(self, resource: Resource, obj: Object) -> None:
+        """An object is gone."""
+        full = {"apiVersion": resource.api_version, "kind": resource.kind, **obj}
+        self._forget(obj["metadata"].get("uid", ""))
+        if self._store.remove(resource.kind, full):
+            self._wake(resource.kind, full)
+
+    async def fill(self) -> None:
+        """Lists everything once; afterwards the store shows the whole cluster."""
+        async with asyncio.TaskGroup() as group:
+            for resource, selector in WATCHED.items():
+                group.create_task(self._fill(resource, selector))
+        self.synced = True
+
+    async def audit(self) -> None:
+        """Looks for missed deletions, for ever."""
+        while True:
+            await asyncio.sleep(AUDIT_SECONDS)
+            for resource, selector in WATCHED.items():
+                try:
+                    await self._audit(resource, selector)
+                except (ApiError, OSError, TimeoutError) as error:
+                    logger.info("audit postponed", kind=resource.kind, error=str(error))
+
+    async def _fill(self, resource: Resource, selector: str) -> None:
+        items, _ = await self._api.list(resource, labels=selector)
+        for item in items:
+            self.changed(resource, item)
+
+    async def _audit(self, resource: Resource, selector: str) -> None:
+        before = list(self._store.keys(resource.kind))
+        items = await self._api.list_metadata(resource, labels=selector)
+        for obj in missing(self._store, resource.kind, before, items):
+            logger.warning("deletion was missed", kind=resource.kind, name=obj["metadata"]["name"])
+            self.deleted(resource, obj)
+
+
+def missing(store: Store, kind: str, keys: Iterable[tuple[str, str]], listed: Iterable[Object]) -> list[Object]:
+    """Stored objects that a list taken after ``keys`` no longer shows; those created meanwhile are not asked."""
+    alive = {item["metadata"].get("uid") for item in listed}
+    stored = (store.get(kind, namespace, name) for namespace, name in keys)
+    return [obj for obj in stored if obj is not None and obj["metadata"].get("uid") not in alive]

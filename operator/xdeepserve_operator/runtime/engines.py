@@ -1,0 +1,87 @@
+"""The operator's side of the engine's control routes: to TE-shells and frontends, never to engines themselves.
+
+No answer is an answer: a process that is starting, gone or slow gives ``None`` or ``False`` within the timeout, and
+the reconciler comes back. A refusal of an older epoch is not an error either, the next status shows the newer one.
+"""
+
+import logging
+from typing import TypeVar
+
+import aiohttp
+from pydantic import ValidationError
+
+from flowserve.wire import FrontendStatus, Membership, Roster, Routes, ShellStatus, WireModel
+from xdeepserve_operator.api.names import PORT_CONTROL
+
+logger = logging.getLogger(__name__)
+Status = TypeVar("Status", ShellStatus, FrontendStatus)
+TIMEOUT = aiohttp.ClientTimeout(total=2.0, sock_connect=1.0)
+ANSWER_LIMIT = 4 * 1024 * 1024  # bytes; a status of 1 024 ranks is about 0.6 MB
+
+
+class EngineClient:
+    """Implements the controllers' ``Engines``; ``host`` is a pod IP."""
+
+    def __init__(self, session: aiohttp.ClientSession, port: int = PORT_CONTROL) -> None:
+        self._session, self._port = session, port
+
+    async def shell_status(self, host: str, token: str) -> ShellStatus | None:
+        """What the TE-shell says, or None when it does not answer."""
+        return await self._get(host, token, ShellStatus)
+
+    async def frontend_status(self, host: str, token: str) -> FrontendStatus | None:
+        """What the frontend says, or None when it does not answer."""
+        return await self._get(host, token, FrontendStatus)
+
+    async def put_roster(self, host: str, token: str, roster: Roster) -> bool:
+        """Tells a TE-shell whom to listen to; True when it took it."""
+        return await self._put(host, token, "/v1/roster", roster)
+
+    async def put_membership(self, host: str, token: str, membership: Membership) -> bool:
+        """Gives a TE-shell the membership to spread; True when it took it."""
+        return await self._put(host, token, "/v1/membership", membership)
+
+    async def put_routes(self, host: str, token: str, routes: Routes) -> bool:
+        """Tells a frontend where instances are; True when it took it."""
+        return await self._put(host, token, "/v1/routes", routes)
+
+    async def _get(self, host: str, token: str, model: type[Status]) -> Status | None:
+        try:
+            async with self._session.get(
+                self._url(host, "/v1/status"), headers=_bearer(token), timeout=TIMEOUT
+            ) as reply:
+                if reply.status != 200:
+                    return None
+                return model.model_validate_json(await _bounded(reply))
+        except (aiohttp.ClientError, TimeoutError, ValidationError, OSError) as error:
+            logger.debug("no status from %s: %s", host, error)
+            return None
+
+    async def _put(self, host: str, token: str, path: str, message: WireModel) -> bool:
+        body = message.model_dump_json().encode()
+        headers = _bearer(token) | {"Content-Type": "application/json"}
+        try:
+            async with self._session.put(self._url(host, path), data=body, headers=headers, timeout=TIMEOUT) as reply:
+                if reply.status >= 400:
+                    logger.info("%s refused %s: %s %s", host, path, reply.status, (await _bounded(reply))[:300])
+                return reply.status < 400
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            logger.debug("%s not sent to %s: %s", path, host, error)
+            return False
+
+    def _url(self, host: str, path: str) -> str:
+        address = f"[{host}]" if ":" in host else host
+        return f"http://{address}:{self._port}{path}"
+
+
+def _bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
+
+
+async def _bounded(response: aiohttp.ClientResponse) -> bytes:
+    chunks = bytearray()
+    async for chunk in response.content.iter_any():
+        chunks += chunk
+        if len(chunks) > ANSWER_LIMIT:
+            raise aiohttp.ClientPayloadError(f"answer of {response.url} is larger than {ANSWER_LIMIT} bytes")
+    return bytes(chunks)

@@ -1,0 +1,74 @@
+"""Kubernetes Events, written in the background: a reconciler never waits for one, and a lost one harms nothing.
+
+Callers speak on transitions only. The queue is bounded; when the API server is slow the newest events are dropped and
+counted, never the reconciler held up.
+"""
+
+import asyncio
+import logging
+from datetime import UTC, datetime
+from uuid import uuid4
+
+import aiohttp
+
+from xdeepserve_operator.api.names import FIELD_MANAGER
+from xdeepserve_operator.runtime.kube import ApiError, KubeApi, Object
+from xdeepserve_operator.runtime.metrics import EVENTS_DROPPED
+from xdeepserve_operator.runtime.resources import EVENTS
+
+logger = logging.getLogger(__name__)
+QUEUE_LIMIT = 1000
+MESSAGE_LIMIT = 1024  # of the API server
+
+
+def event_about(obj: Object, reason: str, message: str, *, warning: bool, now: datetime, unique: str) -> Object:
+    """The Event object (core/v1) about ``obj``; cluster-wide objects are spoken of in ``default``."""
+    metadata, moment = obj["metadata"], now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    namespace = metadata.get("namespace") or "default"
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": f"{metadata['name'][:200]}.{unique}", "namespace": namespace},
+        "involvedObject": {
+            "apiVersion": obj.get("apiVersion", ""),
+            "kind": obj.get("kind", ""),
+            "name": metadata["name"],
+            "namespace": metadata.get("namespace", ""),
+            "uid": metadata.get("uid", ""),
+        },
+        "reason": reason,
+        "message": message[:MESSAGE_LIMIT],
+        "type": "Warning" if warning else "Normal",
+        "firstTimestamp": moment,
+        "lastTimestamp": moment,
+        "count": 1,
+        "source": {"component": FIELD_MANAGER},
+        "reportingComponent": FIELD_MANAGER,
+        "reportingInstance": "",
+    }
+
+
+class EventWriter:
+    """Queue of events and the task that writes them."""
+
+    def __init__(self, api: KubeApi) -> None:
+        self._api = api
+        self._queue: asyncio.Queue[Object] = asyncio.Queue(QUEUE_LIMIT)
+
+    def say(self, obj: Object, reason: str, message: str, *, warning: bool = False) -> None:
+        """Queues one event."""
+        body = event_about(obj, reason, message, warning=warning, now=datetime.now(UTC), unique=uuid4().hex[:16])
+        try:
+            self._queue.put_nowait(body)
+        except asyncio.QueueFull:
+            EVENTS_DROPPED.inc()
+
+    async def run(self) -> None:
+        """Writes for ever."""
+        while True:
+            body = await self._queue.get()
+            try:
+                await self._api.create(EVENTS, body)
+            except (ApiError, aiohttp.ClientError, TimeoutError) as error:
+                EVENTS_DROPPED.inc()
+                logger.info("event %s not written: %s", body["reason"], error)

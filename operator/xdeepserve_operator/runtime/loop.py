@@ -1,0 +1,84 @@
+"""Runs the reconcilers: changes mark keys, workers take keys, a failure backs off and blocks nobody else.
+
+Only a leader starts workers, and they are cancelled the moment the Lease is lost; the store is kept warm all the time,
+so a new leader starts from a full picture. ``progress_age`` feeds the liveness probe: it grows only while keys are due
+and no worker finishes one.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
+
+import structlog
+
+from xdeepserve_operator.runtime import metrics
+from xdeepserve_operator.runtime.kube import ApiError
+from xdeepserve_operator.runtime.workqueue import Key, WorkQueue
+
+logger = structlog.get_logger(__name__)
+WORKERS = 8
+RECONCILE_SECONDS = 60.0  # one reconciliation may take at most this long
+
+
+class Reconciler(Protocol):
+    """One kind's reconciler; answers in how many seconds it wants to run again, or None for events only."""
+
+    kind: str
+
+    async def reconcile(self, namespace: str | None, name: str) -> float | None:
+        """Brings one object closer to its spec."""
+
+
+class ReconcileLoop:
+    """The queue and its workers."""
+
+    def __init__(self, reconcilers: Iterable[Reconciler], *, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._reconcilers: Mapping[str, Reconciler] = {reconciler.kind: reconciler for reconciler in reconcilers}
+        self._monotonic = monotonic
+        self._last_done = monotonic()
+        self.queue = WorkQueue()
+        metrics.QUEUE_DEPTH.set_function(lambda: len(self.queue))
+
+    def mark(self, kind: str, namespace: str | None, name: str) -> None:
+        """Wakes the reconciler of an object; kinds without one are ignored."""
+        if kind in self._reconcilers:
+            self.queue.mark(Key(kind, namespace or "", name))
+
+    def progress_age(self) -> float:
+        """Seconds since a worker last finished a key, 0 while nothing is due."""
+        if not self.queue.overdue():
+            self._last_done = self._monotonic()
+        return self._monotonic() - self._last_done
+
+    async def run(self) -> None:
+        """Runs the workers until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(WORKERS):
+                group.create_task(self._work())
+
+    async def _work(self) -> None:
+        while True:
+            key = await self.queue.take()
+            failed, again_after = True, None
+            started = self._monotonic()
+            try:
+                async with asyncio.timeout(RECONCILE_SECONDS):
+                    reconciler = self._reconcilers[key.kind]
+                    again_after = await reconciler.reconcile(key.namespace or None, key.name)
+                failed = False
+            except ApiError as error:
+                logger.info(
+                    "reconcile refused",
+                    **key._asdict(),
+                    status=error.status,
+                    reason=error.reason,
+                    message=error.message,
+                )
+            except Exception:
+                logger.exception("reconcile failed", **key._asdict())
+            finally:
+                self._last_done = self._monotonic()
+                self.queue.done(key, failed=failed, again_after=again_after)
+                metrics.RECONCILE_SECONDS.labels(key.kind).observe(self._last_done - started)
+                metrics.RECONCILE_TOTAL.labels(key.kind, "error" if failed else "success").inc()

@@ -1,0 +1,207 @@
+"""All writes of the controllers, each only if it would change something, and only while the Lease is held.
+
+``apply`` and ``update_status`` use server-side apply. A write is skipped when the same body was written before and the
+stored object still holds every field of it; a foreign edit breaks the second test and is undone. Where the API
+server stores a value in another spelling the second test can never hold, so the object's generation stands in for it.
+Every answer goes into the store at once: a reconciler reads its own writes.
+"""
+
+import json
+import secrets
+from base64 import b64decode
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from xdeepserve_operator.api.names import FIELD_MANAGER, LABEL_MANAGED_BY, MANAGED_BY
+from xdeepserve_operator.runtime import resources
+from xdeepserve_operator.runtime.events import EventWriter
+from xdeepserve_operator.runtime.kube import AlreadyExists, Conflict, KubeApi, NotFound, Object
+from xdeepserve_operator.runtime.resources import Resource
+from xdeepserve_operator.runtime.store import Store
+
+RESOURCES: dict[str, Resource] = {
+    resource.kind: resource
+    for resource in (
+        resources.SUPERPODS,
+        resources.MODELDEPLOYMENTS,
+        resources.TASKEXECUTORS,
+        resources.DPGROUPS,
+        resources.FAULTINJECTIONS,
+        resources.PODS,
+        resources.NODES,
+        resources.DEPLOYMENTS,
+        resources.SERVICES,
+    )
+}
+
+
+class NotLeader(Exception):
+    """A write was attempted without the Lease; nothing was sent."""
+
+
+def holds(wanted: Any, actual: Any) -> bool:
+    """Whether every field of ``wanted`` stands in ``actual`` with the same value; lists match item by item."""
+    if isinstance(wanted, dict):
+        return isinstance(actual, dict) and all(holds(value, actual.get(name)) for name, value in wanted.items())
+    if isinstance(wanted, list):
+        return (
+            isinstance(actual, list)
+            and len(wanted) == len(actual)
+            and all(holds(mine, theirs) for mine, theirs in zip(wanted, actual, strict=True))
+        )
+    return bool(wanted == actual)
+
+
+@dataclass(frozen=True)
+class _Written:
+    body: str  # as JSON
+    generation: int | None  # of the stored object, when its spelling differs from ours
+
+
+class Writer:
+    """Implements the controllers' ``Cluster``."""
+
+    def __init__(self, api: KubeApi, store: Store, events: EventWriter, may_write: Callable[[], bool]) -> None:
+        self._api, self._store, self._events, self._may_write = api, store, events, may_write
+        self._written: dict[tuple[str, str], _Written] = {}  # by (object | status, uid)
+        self._tokens: dict[tuple[str, str], str] = {}
+
+    async def apply(self, kind: str, body: Object) -> Object:
+        """Makes the object be like ``body``; creates it when absent."""
+        metadata = body["metadata"]
+        current = self._store.get(kind, metadata.get("namespace"), metadata["name"])
+        if current is not None and self._unchanged("object", current, body, current):
+            return current
+        self._guard()
+        stored = await self._api.apply(RESOURCES[kind], body, field_manager=FIELD_MANAGER)
+        self._store.put(kind, stored)
+        self._remember("object", stored, body, stored)
+        return stored
+
+    async def create(self, kind: str, body: Object) -> Object:
+        """Creates the object; when the name is taken already, returns what holds it."""
+        self._guard()
+        metadata = body["metadata"]
+        resource = RESOURCES[kind]
+        document = {"apiVersion": resource.api_version, "kind": kind, **body}
+        try:
+            stored = await self._api.create(resource, document)
+        except AlreadyExists:
+            stored = await self._api.get(resource, metadata["name"], metadata.get("namespace"))
+        self._store.put(kind, stored)
+        return stored
+
+    async def update_status(self, kind: str, obj: Object, status: Object) -> None:
+        """Makes our part of the status be ``status``; an object that is gone is left alone."""
+        metadata = obj["metadata"]
+        current = self._store.get(kind, metadata.get("namespace"), metadata["name"])
+        if current is None or self._unchanged("status", current, status, current.get("status")):
+            return
+        self._guard()
+        named = {name: metadata[name] for name in ("name", "namespace", "uid") if metadata.get(name)}
+        try:
+            stored = await self._api.apply(
+                RESOURCES[kind],
+                {"metadata": named, "status": status},
+                field_manager=FIELD_MANAGER,
+                subresource="status",
+            )
+        except NotFound:
+            return
+        self._store.put(kind, stored)
+        self._remember("status", stored, status, stored.get("status"))
+
+    async def scale(self, executor: Object, replicas: int) -> None:
+        """Sets a TaskExecutor's replicas through ``/scale``, as kubectl and autoscalers do."""
+        self._guard()
+        metadata = executor["metadata"]
+        await self._api.patch(
+            resources.TASKEXECUTORS,
+            metadata["name"],
+            {"spec": {"replicas": replicas}},
+            metadata["namespace"],
+            subresource="scale",
+        )
+
+    async def delete(self, kind: str, obj: Object, *, grace_seconds: int | None = None) -> None:
+        """Deletes this life of the object; absent is fine."""
+        self._guard()
+        metadata = obj["metadata"]
+        with suppress(Conflict):  # another life holds the name: this one is gone
+            await self._api.delete(
+                RESOURCES[kind],
+                metadata["name"],
+                metadata.get("namespace"),
+                grace_seconds=grace_seconds,
+                uid=metadata["uid"],
+            )
+
+    def forget(self, uid: str) -> None:
+        """Drops what is remembered of an object that is gone."""
+        for part in ("object", "status"):
+            self._written.pop((part, uid), None)
+
+    async def token(self, namespace: str, secret_name: str, owner: Object) -> str:
+        """The control token in the Secret's key ``token``; made on first use, owned by ``owner``."""
+        known = self._tokens.get((namespace, secret_name))
+        if known is not None:
+            return known
+        try:
+            secret = await self._api.get(resources.SECRETS, secret_name, namespace)
+        except NotFound:
+            secret = await self._create_secret(namespace, secret_name, owner)
+        encoded = (secret.get("data") or {}).get("token", "")
+        token = b64decode(encoded).decode()
+        if not token:
+            raise ValueError(f"Secret {namespace}/{secret_name}: key 'token' is missing or empty; add it")
+        self._tokens[(namespace, secret_name)] = token
+        return token
+
+    def event(self, obj: Object, reason: str, message: str, *, warning: bool = False) -> None:
+        """Says that something changed."""
+        self._events.say(obj, reason, message, warning=warning)
+
+    async def _create_secret(self, namespace: str, name: str, owner: Object) -> Object:
+        self._guard()
+        body = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {
+                "name": name,
+                "namespace": namespace,
+                "labels": {LABEL_MANAGED_BY: MANAGED_BY},
+                "ownerReferences": [
+                    {
+                        "apiVersion": owner["apiVersion"],
+                        "kind": owner["kind"],
+                        "name": owner["metadata"]["name"],
+                        "uid": owner["metadata"]["uid"],
+                        "controller": True,
+                    }
+                ],
+            },
+            "stringData": {"token": secrets.token_urlsafe(32)},
+        }
+        try:
+            return await self._api.create(resources.SECRETS, body)
+        except AlreadyExists:
+            return await self._api.get(resources.SECRETS, name, namespace)
+
+    def _guard(self) -> None:
+        if not self._may_write():
+            raise NotLeader("the Lease is not held; another operator may be writing")
+
+    def _unchanged(self, part: str, current: Object, wanted: Object, actual: Any) -> bool:
+        known = self._written.get((part, current["metadata"]["uid"]))
+        if known is None or known.body != json.dumps(wanted, sort_keys=True):
+            return False
+        if known.generation is not None:
+            return bool(known.generation == current["metadata"].get("generation", 0))
+        return holds(wanted, actual)
+
+    def _remember(self, part: str, stored: Object, wanted: Object, actual: Any) -> None:
+        metadata = stored["metadata"]
+        generation = None if holds(wanted, actual) else metadata.get("generation", 0)
+        self._written[(part, metadata["uid"])] = _Written(json.dumps(wanted, sort_keys=True), generation)

@@ -1,0 +1,81 @@
+"""The store: newest life wins, the deleted stay deleted, reads by indexed label touch only the matches."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from xdeepserve_operator.api.names import LABEL_EXECUTOR
+from xdeepserve_operator.runtime.store import Store
+
+
+def pod(name: str, version: int, *, uid: str = "u", executor: str = "", namespace: str = "a") -> dict:
+    labels = {LABEL_EXECUTOR: executor} if executor else {}
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "uid": uid,
+            "resourceVersion": str(version),
+            "labels": labels,
+        }
+    }
+
+
+def test_an_older_version_is_no_news():
+    store = Store()
+    assert store.put("Pod", pod("p", 5))
+    assert not store.put("Pod", pod("p", 4))
+    assert not store.put("Pod", pod("p", 5))
+    assert store.get("Pod", "a", "p") == pod("p", 5)
+
+
+def test_a_late_answer_does_not_raise_the_dead():
+    store = Store()
+    store.put("Pod", pod("p", 5, uid="first"))
+    assert store.remove("Pod", pod("p", 6, uid="first"))
+    assert not store.put("Pod", pod("p", 9, uid="first"))
+    assert store.get("Pod", "a", "p") is None
+    assert store.put("Pod", pod("p", 10, uid="second"))
+
+
+def test_the_end_of_an_earlier_life_leaves_the_present_one():
+    store = Store()
+    store.put("Pod", pod("p", 10, uid="second"))
+    assert not store.remove("Pod", pod("p", 6, uid="first"))
+    assert store.get("Pod", "a", "p") is not None
+
+
+def test_lists_are_ordered_and_filtered():
+    store = Store()
+    store.put("Pod", pod("b", 1, uid="1", executor="x"))
+    store.put("Pod", pod("a", 2, uid="2", executor="x"))
+    store.put("Pod", pod("c", 3, uid="3", executor="y"))
+    store.put("Pod", pod("d", 4, uid="4", executor="x", namespace="b"))
+    names = [obj["metadata"]["name"] for obj in store.list("Pod", "a", {LABEL_EXECUTOR: "x"})]
+    assert names == ["a", "b"]
+    assert len(store.list("Pod", labels={LABEL_EXECUTOR: "x"})) == 3
+    assert store.list("Node") == []
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["put", "remove"]),
+            st.sampled_from("pqr"),
+            st.integers(1, 30),
+            st.sampled_from(["x", "y", ""]),
+        ),
+        max_size=60,
+    )
+)
+def test_the_index_always_agrees_with_a_scan(steps):
+    store, lives = Store(), dict.fromkeys("pqr", 0)
+    for action, name, version, executor in steps:
+        obj = pod(name, version, uid=f"{name}{lives[name]}", executor=executor)
+        if action == "put":
+            store.put("Pod", obj)
+        elif store.remove("Pod", obj):
+            lives[name] += 1
+        for value in "xy":
+            indexed = store.list("Pod", "a", {LABEL_EXECUTOR: value})
+            scanned = [o for o in store.list("Pod") if o["metadata"]["labels"].get(LABEL_EXECUTOR) == value]
+            assert indexed == scanned

@@ -1,0 +1,90 @@
+"""The queue: no change lost, no key in two hands, failures wait and block nobody."""
+
+import asyncio
+
+from xdeepserve_operator.runtime.workqueue import FIRST_BACKOFF_SECONDS, Key, WorkQueue
+
+A, B = Key("Pod", "n", "a"), Key("Pod", "n", "b")
+
+
+async def taken(queue: WorkQueue) -> Key:
+    async with asyncio.timeout(5):
+        return await queue.take()
+
+
+async def test_marks_fold_into_one_run():
+    queue = WorkQueue()
+    for _ in range(3):
+        queue.mark(A)
+    assert await taken(queue) == A
+    queue.done(A)
+    assert len(queue) == 0
+
+
+async def test_a_mark_during_a_run_asks_for_another_but_not_at_once():
+    queue = WorkQueue()
+    queue.mark(A)
+    await taken(queue)
+    queue.mark(A)
+    queue.mark(B)
+    assert await taken(queue) == B, "A is in a worker's hands"
+    queue.done(A)
+    assert await taken(queue) == A
+
+
+async def test_an_earlier_wish_beats_a_later_one_in_either_order():
+    queue = WorkQueue()
+    queue.mark(A, after=3600)
+    queue.mark(A)
+    assert await taken(queue) == A
+    queue.mark(A)
+    queue.mark(A, after=3600)
+    queue.done(A)
+    assert await taken(queue) == A
+
+
+async def test_a_failure_backs_off_and_leaves_others_alone():
+    queue = WorkQueue()
+    queue.mark(A)
+    await taken(queue)
+    queue.mark(A)  # even a fresh mark does not defeat the back-off
+    queue.done(A, failed=True)
+    queue.mark(B)
+    started = asyncio.get_running_loop().time()
+    assert await taken(queue) == B
+    assert await taken(queue) == A
+    assert asyncio.get_running_loop().time() - started >= FIRST_BACKOFF_SECONDS * 0.9
+
+
+async def test_a_wish_to_run_again_is_kept():
+    queue = WorkQueue()
+    queue.mark(A)
+    await taken(queue)
+    queue.done(A, again_after=0.0)
+    assert await taken(queue) == A
+
+
+async def test_takers_share_the_work_and_each_key_has_one_hand():
+    queue, hands, seen = WorkQueue(), set(), []
+    keys = [Key("Pod", "n", str(number)) for number in range(20)]
+
+    async def worker():
+        while True:
+            key = await queue.take()
+            assert key not in hands
+            hands.add(key)
+            await asyncio.sleep(0)
+            hands.remove(key)
+            seen.append(key)
+            queue.done(key)
+
+    workers = [asyncio.create_task(worker()) for _ in range(4)]
+    for key in keys * 3:
+        queue.mark(key)
+    async with asyncio.timeout(5):
+        while len(queue) or hands:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+    for task in workers:
+        task.cancel()
+    await asyncio.gather(*workers, return_exceptions=True)
+    assert set(seen) == set(keys)
