@@ -54,7 +54,8 @@ def _root_schema(kind: Kind) -> dict[str, Any]:
         "properties": {
             "apiVersion": {"type": "string", "description": "Version of the schema: serving.xdeepserve.io/v1alpha1."},
             "kind": {"type": "string", "description": f"Always {kind.kind}."},
-            "metadata": {"type": "object", "description": "Name, namespace, labels, annotations, owners."},
+            # Nothing but the name may be declared of it; declared, the rules on it may name it.
+            "metadata": {"type": "object", "properties": {"name": {"type": "string", "maxLength": 253}}},
             "spec": structural_schema(kind.spec, defaults=True),
             "status": structural_schema(kind.status, defaults=False),
         },

@@ -5,8 +5,8 @@ A walk over pydantic's own JSON schema: references are inlined, ``X | None`` bec
 Every keyword is either understood or refused with the path of the field, so that nothing is lost silently, and
 what cannot be had in a structural schema (recursion, unions, floats) is refused here rather than by a cluster.
 
-A default made by a factory becomes ``{}`` when it is an object, which the defaults of its fields then fill.
-Statuses get no defaults: the API server would add fields that their writer does not own.
+A default made by a factory is written out in full, since the API server judges it by the CEL rules of its type
+before it would fill an empty object. Statuses get no defaults: the API server would add fields that nobody owns.
 """
 
 from collections.abc import Mapping
@@ -67,7 +67,9 @@ class _WithFactories(GenerateJsonSchema):
         if "default_factory" not in schema or schema.get("default_factory_takes_data"):
             return schema.get("default", NoDefault)
         value = schema["default_factory"]()  # type: ignore[call-arg]  # it takes no data, as was asked above
-        return {} if isinstance(value, BaseModel) else value
+        return (
+            value.model_dump(by_alias=True, exclude_none=True, mode="json") if isinstance(value, BaseModel) else value
+        )
 
 
 class _Walk:

@@ -52,10 +52,11 @@ class Kind:
 def _name_rules(longest: int, why: str) -> tuple[Rule, ...]:
     """Bounds metadata.name, the one field besides spec and status that a CRD's rules can see."""
     return (
-        Rule(f"size(self.metadata.name) <= {longest}", f"metadata.name: at most {longest} characters, {why}"),
+        Rule(f"size(self.metadata.name) <= {longest}", f"at most {longest} characters, {why}", ".metadata.name"),
         Rule(
             "self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
-            "metadata.name: lower-case letters, digits and '-' only, from a letter to a letter or digit",
+            "lower-case letters, digits and '-' only, from a letter to a letter or digit",
+            ".metadata.name",
         ),
     )
 
