@@ -11,6 +11,7 @@ PARTS = {
     "cluster": ("xdeepserve_cluster.cli", "app", "A local Kubernetes with emulated SuperPod servers."),
     "demo": ("xdeepserve_demo.cli", "demo", "Apply a model, chat with it, break a die, watch it heal."),
     "bench": ("xdeepserve_bench.cli", "app", "Benchmarks, as tables or JSON."),
+    "up": ("xdeepserve_demo.cli", "up", "Bring up a local cluster with the operator in it."),
     "install": ("xdeepserve_demo.cli", "install", "Install the operator's charts into a cluster."),
 }
 
