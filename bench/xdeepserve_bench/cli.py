@@ -1,0 +1,33 @@
+"""``xdeepserve bench NAME``: runs one benchmark; exit status 1 when a bar is missed."""
+
+import importlib
+import json
+from typing import Annotated
+
+import typer
+
+NAMES = ("quickstart",)
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def bench(
+    name: Annotated[str, typer.Argument(help=f"One of: {', '.join(NAMES)}.")],
+    quick: Annotated[bool, typer.Option(help="Fewer runs, for a first impression.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """Run a benchmark."""
+    from xdeepserve_bench.table import print_report
+
+    if name not in NAMES:
+        raise typer.BadParameter(f"{name!r} is none of {', '.join(NAMES)}")
+    report = importlib.import_module(f"xdeepserve_bench.{name}").run(quick=quick)
+    if as_json:
+        typer.echo(json.dumps(report.document(), indent=2))
+    else:
+        print_report(report)
+    if report.failed:
+        raise typer.Exit(1)
+
+
