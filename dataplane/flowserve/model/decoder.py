@@ -32,9 +32,9 @@ class MixtureOfExperts:
         self._shared = Mlp(weights, f"{module}.shared_experts")
 
     def __call__(self, x: FloatArray, experts: Experts, live: int) -> Steps[FloatArray]:
-        """f32[T, H] -> f32[T, H]. Only the first `live` rows are routed: padding takes up no expert's time."""
-        ids, gates = self._router(x[:live])
-        routed = yield from experts(self._layer, x[:live], ids, gates)
+        """f32[T, H] -> f32[T, H]. Only the first `live` rows are sent: padding takes up no expert's time."""
+        ids, gates = self._router(x)
+        routed = yield from experts(self._layer, x[:live], ids[:live], gates[:live])
         y = self._shared(x)
         y[:live] += routed
         return y

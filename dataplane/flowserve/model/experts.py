@@ -115,4 +115,4 @@ class LocalExperts:
         yield from ()
         copies = x.repeat(expert_ids.shape[1], axis=0)
         rows = run_experts(self._weights, layer, copies, expert_ids.reshape(-1))
-        return combine(rows.reshape(*expert_ids.shape, -1), weights)
+        return combine(rows.reshape(*expert_ids.shape, x.shape[1]), weights)

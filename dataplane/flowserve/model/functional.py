@@ -17,12 +17,12 @@ def rms_norm(x: FloatArray, weight: FloatArray, eps: float) -> FloatArray:
 
 
 def sigmoid(x: FloatArray) -> FloatArray:
-    """1 / (1 + exp(-x)), through tanh, which cannot overflow."""
-    y = x * 0.5
-    np.tanh(y, out=y)
-    y *= 0.5
-    y += 0.5
-    return y
+    """1 / (1 + exp(-x)), to full relative precision where it is small; below -80, where exp overflows, as at -80."""
+    y = np.maximum(x, np.float32(-80.0))
+    np.negative(y, out=y)
+    np.exp(y, out=y)
+    y += 1.0
+    return np.reciprocal(y, out=y)
 
 
 def gated(gate_up: FloatArray) -> FloatArray:

@@ -43,11 +43,11 @@ class Router:
         """The experts with the highest scores, f32[T, E] -> int[T, K], inside the best groups."""
         tokens, experts = scores.shape
         rows = np.arange(tokens)[:, None]
-        grouped = scores.reshape(tokens, self._groups, -1)
         size = experts // self._groups
+        grouped = scores.reshape(tokens, self._groups, size)
         worth = np.partition(grouped, size - 2, axis=2)[:, :, size - 2 :].sum(axis=2)
         groups = worth.argpartition(self._groups - self._kept_groups, axis=1)[:, -self._kept_groups :]
-        candidates = grouped[rows, groups].reshape(tokens, -1)
+        candidates = grouped[rows, groups].reshape(tokens, self._kept_groups * size)
         best = candidates.argpartition(candidates.shape[1] - self._kept, axis=1)[:, -self._kept :]
         chosen: ExpertNumbers = groups[rows, best // size] * size + best % size
         return chosen
