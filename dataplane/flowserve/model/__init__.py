@@ -1,12 +1,13 @@
 """DeepSeek-V3 in NumPy: checkpoints, the forward pass over a paged latent cache, routed experts and sampling."""
 
-from flowserve.model.arrays import FloatArray, IntArray, Steps, finish
+from flowserve.model.arrays import FloatArray, IntArray
 from flowserve.model.config import ModelConfig
 from flowserve.model.errors import CheckpointError, UnsupportedModel
 from flowserve.model.experts import Experts, ExpertWeights, LocalExperts, combine, run_experts
 from flowserve.model.model import Model
 from flowserve.model.sampling import SamplingParams, sample
 from flowserve.model.weights import Weights
+from xccl import Steps
 
 __all__ = [
     "CheckpointError",
@@ -22,7 +23,6 @@ __all__ = [
     "UnsupportedModel",
     "Weights",
     "combine",
-    "finish",
     "run_experts",
     "sample",
 ]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from flowserve.model.arrays import FloatArray, Steps
+from flowserve.model.arrays import FloatArray
 from flowserve.model.attention import Attention, MlaWeights
 from flowserve.model.experts import Experts
 from flowserve.model.functional import gated, rms_norm
 from flowserve.model.moe import Router
 from flowserve.model.weights import Weights, layer_name
+from xccl import Steps
 
 
 class Mlp:

@@ -15,9 +15,10 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from flowserve.model.arrays import FloatArray, IntArray, Steps
+from flowserve.model.arrays import FloatArray, IntArray
 from flowserve.model.functional import gated
 from flowserve.model.weights import Weights, expert_name
+from xccl import Steps
 
 TILE = 8
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from flowserve.cache import BlockPool, OutOfBlocks, SequenceKV
-from flowserve.model.arrays import FloatArray, IntArray, Steps
+from flowserve.model.arrays import FloatArray, IntArray
 from flowserve.model.attention import Attention
 from flowserve.model.decode import DecodeAttention
 from flowserve.model.decoder import DecoderLayer
@@ -21,6 +21,7 @@ from flowserve.model.functional import rms_norm
 from flowserve.model.prefill import PrefillAttention
 from flowserve.model.rope import Rotations, rotations
 from flowserve.model.weights import EMBEDDING, FINAL_NORM, HEAD, Weights
+from xccl import Steps
 
 
 class Model:

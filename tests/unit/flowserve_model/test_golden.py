@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 from flowserve.cache import BlockPool, SequenceKV
-from flowserve.model import FloatArray, IntArray, LocalExperts, Model, Steps, finish
+from flowserve.model import FloatArray, IntArray, LocalExperts, Model, Steps
 from flowserve.model.decode import DecodeAttention
 from flowserve.model.prefill import PrefillAttention
+
+from .driver import finish
 
 Golden = Mapping[str, np.ndarray]
 TOLERANCE = 1e-4
