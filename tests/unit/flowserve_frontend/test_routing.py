@@ -1,0 +1,96 @@
+"""Route table and picker: pure."""
+
+from collections import Counter
+from contextlib import ExitStack
+
+import pytest
+
+from flowserve.epoch import Refused
+from flowserve.frontend.routing import NoTarget, Router
+from flowserve.wire import Role, Routes, Target
+
+
+def target(instance: str, role: Role, revision: str = "0") -> Target:
+    return Target(instance=instance, role=role, shell_host="127.0.0.1", revision=revision)
+
+
+def router(*targets: Target) -> Router:
+    made = Router("chat")
+    made.replace(Routes(deployment="chat", epoch=1, targets=targets))
+    return made
+
+
+P0, P1 = target("p0", "Prefill"), target("p1", "Prefill")
+D0, D1, D2 = (target(f"d{i}", "Decode") for i in range(3))
+
+
+def test_nothing_is_ready_before_the_first_routes():
+    empty = Router("chat")
+    assert not empty.ready
+    assert empty.epoch == 0
+    with pytest.raises(NoTarget):
+        empty.pick()
+
+
+@pytest.mark.parametrize(
+    ("targets", "missing"), [((P0,), "Decode"), ((D0,), "Prefill"), ((P0, target("d9", "Decode", "1")), "Prefill")]
+)
+def test_a_missing_role_is_named(targets, missing):
+    incomplete = router(*targets)
+    assert not incomplete.ready
+    with pytest.raises(NoTarget) as caught:
+        incomplete.pick()
+    assert caught.value.role == missing
+
+
+def test_pairs_are_of_one_revision():
+    mixed = router(P0, target("p1", "Prefill", "1"), D0, target("d1", "Decode", "1"), target("d2", "Decode", "2"))
+    pairs = [mixed.pick() for _ in range(20)]
+    assert all(prefill.revision == decode.revision for prefill, decode in pairs)
+    assert {decode.instance for _, decode in pairs} == {"d0", "d1"}
+
+
+def test_equal_instances_take_turns():
+    turns = router(P0, P1, D0, D1, D2)
+    picked = [turns.pick() for _ in range(12)]
+    assert Counter(pair.decode.instance for pair in picked) == {"d0": 4, "d1": 4, "d2": 4}
+    assert Counter(pair.prefill.instance for pair in picked) == {"p0": 6, "p1": 6}
+
+
+def test_the_least_loaded_is_picked():
+    loaded = router(P0, D0, D1)
+    with ExitStack() as held:
+        for _ in range(2):
+            held.enter_context(loaded.hold(D0))
+        held.enter_context(loaded.hold(D1))
+        assert {loaded.pick().decode.instance for _ in range(3)} == {"d1"}
+    assert {loaded.pick().decode.instance for _ in range(2)} == {"d0", "d1"}
+
+
+def test_instances_that_failed_are_the_last_choice():
+    either = router(P0, D0, D1)
+    assert {either.pick(avoid={"d0"}).decode.instance for _ in range(3)} == {"d1"}
+    assert {either.pick(avoid={"d0", "d1"}).decode.instance for _ in range(2)} == {"d0", "d1"}
+
+
+def test_epoch_rules():
+    kept = router(P0, D0)
+    newer = Routes(deployment="chat", epoch=5, targets=(P1, D1))
+    kept.replace(newer)
+    kept.replace(newer)
+    for refused in (
+        Routes(deployment="chat", epoch=4, targets=(P0, D0)),
+        Routes(deployment="chat", epoch=5, targets=(P0, D0)),
+        Routes(deployment="other", epoch=6, targets=(P0, D0)),
+    ):
+        with pytest.raises(Refused):
+            kept.replace(refused)
+    assert kept.epoch == 5
+    assert kept.pick() == (P1, D1)
+
+
+def test_load_survives_new_routes():
+    changing = router(P0, D0, D1)
+    with changing.hold(D0):
+        changing.replace(Routes(deployment="chat", epoch=2, targets=(P0, D0, D2)))
+        assert {changing.pick().decode.instance for _ in range(3)} == {"d2"}
