@@ -89,6 +89,19 @@ def configure_logs(**fields: str) -> None:
     structlog.contextvars.bind_contextvars(**fields)
 
 
+async def together(*work: Coroutine[None, None, None]) -> None:
+    """Runs all of ``work`` until the first of it ends, raises what that raised, and cancels the rest."""
+    tasks = [asyncio.ensure_future(each) for each in work]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
 async def until_stopped(work: Coroutine[None, None, None]) -> None:
     """Runs ``work`` to its end, or until SIGTERM or SIGINT cancels it, which is an orderly end too."""
     task = asyncio.ensure_future(work)

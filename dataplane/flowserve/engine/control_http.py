@@ -1,0 +1,60 @@
+"""The engine's control port; see ``flowserve.wire`` for its routes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from aiohttp import web
+
+from flowserve import control
+from flowserve.engine.metrics import exposition
+from flowserve.engine.prefill import Prefill
+from flowserve.transfer.tickets import NoTicket
+from flowserve.wire import EngineStatus, Membership, PullRequest, Refusal
+
+
+def application(
+    token: str,
+    model_name: str,
+    status: Callable[[], EngineStatus],
+    offer: Callable[[Membership], None],
+    tokens_computed: Callable[[], int],
+    prefill: Callable[[], Prefill | None],
+) -> web.Application:
+    """``prefill`` is None as long as there is none, and for ever on a decode engine."""
+    routes = web.RouteTableDef()
+
+    @routes.get("/v1/status")
+    async def get_status(_request: web.Request) -> web.Response:
+        return control.reply(status())
+
+    @routes.put("/v1/membership")
+    async def put_membership(request: web.Request) -> web.Response:
+        offer(await control.document(request, Membership))
+        return control.reply(status())
+
+    @routes.post("/v1/transfers/{ticket}/pull")
+    async def pull(request: web.Request) -> web.Response:
+        wish = await control.document(request, PullRequest)
+        return transfer(lambda role: role.pull(request.match_info["ticket"], wish), 202)
+
+    @routes.delete("/v1/transfers/{ticket}")
+    async def drop(request: web.Request) -> web.Response:
+        return transfer(lambda role: role.drop(request.match_info["ticket"]), 204)
+
+    def transfer(act: Callable[[Prefill], None], success: int) -> web.Response:
+        try:
+            if (role := prefill()) is None:
+                raise NoTicket("this engine has no tickets")
+            act(role)
+        except NoTicket as error:
+            return control.reply(Refusal(error=str(error), retryable=True), 404)
+        return web.Response(status=success)
+
+    @routes.get("/metrics")
+    async def metrics(_request: web.Request) -> web.Response:
+        return web.Response(text=exposition(model_name, status(), tokens_computed()))
+
+    app = control.application(token, lambda: status().state == "Serving")
+    app.add_routes(routes)
+    return app

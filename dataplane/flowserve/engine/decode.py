@@ -1,0 +1,87 @@
+"""Decode: fetch the KV of a finished prefill when there is room for it, then one token an iteration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NoReturn
+
+from flowserve.engine.loading import Runtime
+from flowserve.engine.role import Advance, Refuse, as_array
+from flowserve.engine.scheduler import Scheduler
+from flowserve.engine.sequence import Sequence, Stage
+from flowserve.model import Experts, sample
+from flowserve.output.link import Failed, FromEngine, Tokens
+from flowserve.transfer.pull import Pulled, Puller
+from flowserve.wire import GenerateRequest
+from xccl import Steps
+
+
+class Decode:
+    """The decode role. ``changed`` is called when blocks became free or a sequence became ready to run."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        scheduler: Scheduler,
+        puller: Puller,
+        send: Callable[[FromEngine], None],
+        changed: Callable[[], None],
+    ) -> None:
+        self.most = runtime.model.max_batch
+        self._runtime = runtime
+        self._scheduler = scheduler
+        self._puller = puller
+        self._send = send
+        self._changed = changed
+        self._ends = frozenset(runtime.config.eos_token_ids)
+
+    def room(self, request: GenerateRequest) -> int:
+        if request.ticket is None or request.first_token is None:
+            raise Refuse("a decode engine needs the ticket and the first token of a prefill")
+        if request.ticket.tokens != len(request.prompt):
+            raise Refuse(f"the ticket holds {request.ticket.tokens} tokens, the prompt has {len(request.prompt)}")
+        if request.first_token >= self._runtime.config.vocab_size:
+            raise Refuse(f"first_token {request.first_token} is not in the vocabulary")
+        return len(request.prompt) + request.max_tokens
+
+    def enter(self, sequence: Sequence) -> Stage:
+        ticket, pool = sequence.request.ticket, self._runtime.pool
+        assert ticket is not None
+        self._puller.pull(sequence.key, ticket, (pool.layers, ticket.tokens, pool.width))
+        return Stage.FETCHING
+
+    def step(self, batch: list[Sequence], experts: Experts) -> Steps[list[Advance]]:
+        tokens = as_array([sequence.tokens[-1] for sequence in batch])
+        positions = as_array([sequence.computed for sequence in batch])
+        logits = yield from self._runtime.model.decode(tokens, positions, [each.kv for each in batch], experts)
+        return [
+            Advance(sequence, 1, sample(row, sequence.request.sampling, len(sequence.tokens)))
+            for sequence, row in zip(batch, logits, strict=True)
+        ]
+
+    def deliver(self, sequence: Sequence) -> None:
+        index = sequence.answered - 1
+        reason = sequence.finish_reason(self._ends)
+        self._send(Tokens(key=sequence.key, index=index, tokens=(sequence.tokens[-1],), finish_reason=reason))
+        if reason is not None:
+            self._scheduler.release(sequence)
+            self._changed()
+
+    async def settle(self) -> NoReturn:
+        while True:
+            self._arrived(await self._puller.completions.get())
+
+    def _arrived(self, pulled: Pulled) -> None:
+        sequence = self._scheduler.find(pulled.key)
+        if sequence is None:
+            return  # it was cancelled meanwhile
+        if isinstance(pulled.rows, str):
+            self._send(Failed(key=pulled.key, error=pulled.rows, retryable=True))
+            self._scheduler.release(sequence)
+        else:
+            assert sequence.request.first_token is not None
+            sequence.kv.load(pulled.rows)
+            Advance(sequence, len(sequence.tokens), sequence.request.first_token).commit()
+            sequence.stage = Stage.RUNNING
+            self.deliver(sequence)
+        self._changed()

@@ -1,0 +1,46 @@
+"""One iteration: a forward pass over whatever can run, committed whole or not at all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from flowserve.engine.role import Role
+from flowserve.engine.scheduler import Scheduler
+from flowserve.engine.waiting import drive
+from flowserve.model import Experts
+
+
+@dataclass
+class Tally:
+    """Since the process started: iterations that were committed, and tokens they computed."""
+
+    iterations: int = 0
+    tokens: int = 0
+
+
+@dataclass
+class Iterations:
+    """The ``lockstep.Work`` of an engine, with the experts of one epoch."""
+
+    scheduler: Scheduler
+    role: Role
+    experts: Experts
+    tally: Tally
+
+    @property
+    def has_work(self) -> bool:
+        return self.scheduler.has_work
+
+    async def iterate(self) -> None:
+        """Runs one iteration. Raises what the fabric raises, with every sequence as it was before."""
+        batch = self.scheduler.begin(self.role.most)
+        try:
+            advances = await drive(self.role.step(batch, self.experts))
+            for advance in advances:
+                advance.commit()
+        finally:
+            remaining = self.scheduler.end()
+        self.tally.iterations += 1
+        self.tally.tokens += sum(advance.computed for advance in advances)
+        for sequence in remaining:
+            self.role.deliver(sequence)

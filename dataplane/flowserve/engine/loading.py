@@ -1,0 +1,59 @@
+"""From a checkpoint directory to what an engine computes with; the only place that reads weights.
+
+What is wrong with a checkpoint stays wrong, so every failure here is ``Unusable`` with the reason that users see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from flowserve.cache import BlockPool
+from flowserve.engine.experts import owned
+from flowserve.model import CheckpointError, ExpertWeights, Model, UnsupportedModel, Weights
+from flowserve.process import Unusable
+from flowserve.wire import Limits
+from xccl import Layout
+
+
+class Runtime:
+    """The model, its KV pool, and the routed experts that this rank owns at present."""
+
+    def __init__(self, directory: Path, limits: Limits) -> None:
+        """Raises Unusable."""
+        if not (directory / "config.json").is_file():
+            raise Unusable("CheckpointMissing", f"{directory}: there is no config.json")
+        with _explained():
+            self._weights = Weights.open(directory)
+            self.model = Model(self._weights, limits.max_batch)
+        self.config = self.model.config
+        self.max_context = min(limits.max_context_tokens, self.config.max_position_embeddings)
+        self.pool: BlockPool = self.model.new_pool(limits.kv_blocks, limits.kv_block_tokens)
+        self.layout = Layout(
+            max_peers=limits.max_ranks,
+            max_tokens=max(limits.max_batch, limits.prefill_chunk_tokens),
+            hidden=self.config.hidden_size,
+            top_k=self.config.num_experts_per_tok,
+        )
+        self._experts: ExpertWeights | None = None
+        self._weights.forget_pages()
+
+    def experts_of(self, rank: int, ranks: int) -> ExpertWeights:
+        """The routed experts that ``rank`` of ``ranks`` owns, read if they are not here already. Raises Unusable."""
+        held = owned(self.config.n_routed_experts, ranks, rank)
+        if self._experts is None or self._experts.held != held:
+            with _explained():
+                self._experts = ExpertWeights(self._weights, held)
+            self._weights.forget_pages()
+        return self._experts
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    try:
+        yield
+    except UnsupportedModel as error:
+        raise Unusable("UnsupportedModel", str(error)) from error
+    except CheckpointError as error:
+        raise Unusable("CheckpointDamaged", str(error)) from error

@@ -1,0 +1,106 @@
+"""Prefill: the prompt in chunks, the first token, then the KV under a ticket until a decode engine has fetched it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import NoReturn
+
+import structlog
+
+from flowserve.control import Unavailable
+from flowserve.engine.loading import Runtime
+from flowserve.engine.role import Advance, Refuse, as_array
+from flowserve.engine.scheduler import Scheduler
+from flowserve.engine.sequence import Sequence, Stage
+from flowserve.model import Experts, sample
+from flowserve.output.link import FromEngine, Prefilled
+from flowserve.transfer.push import Pusher
+from flowserve.transfer.tickets import TicketBook
+from flowserve.wire import GenerateRequest, PrefillReply, PullRequest, TransferTicket
+from xccl import Steps
+
+log = structlog.get_logger()
+
+
+class Prefill:
+    """The prefill role. ``origin`` is the ticket that all tickets are like, but for id and size."""
+
+    most = 1  # one sequence's chunk fills an iteration
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        scheduler: Scheduler,
+        pusher: Pusher,
+        tickets: TicketBook,
+        origin: TransferTicket,
+        chunk: int,
+        send: Callable[[FromEngine], None],
+        changed: Callable[[], None],
+    ) -> None:
+        self._runtime = runtime
+        self._scheduler = scheduler
+        self._pusher = pusher
+        self._tickets = tickets
+        self._origin = origin
+        self._chunk = chunk
+        self._send = send
+        self._changed = changed
+
+    def room(self, request: GenerateRequest) -> int:
+        if request.ticket is not None:
+            raise Refuse("this is a prefill engine: it gives tickets and takes none")
+        if self._tickets.full:
+            raise Unavailable(f"{len(self._tickets)} finished prefills wait to be fetched")
+        return len(request.prompt)
+
+    def enter(self, _sequence: Sequence) -> Stage:
+        return Stage.RUNNING
+
+    def step(self, batch: list[Sequence], experts: Experts) -> Steps[list[Advance]]:
+        if not batch:
+            yield from self._runtime.model.idle(experts)
+            return []
+        (sequence,) = batch
+        start, prompt = sequence.computed, sequence.tokens
+        chunk = as_array(prompt[start : start + self._chunk])
+        logits = yield from self._runtime.model.prefill(chunk, start, sequence.kv, experts)
+        whole = start + len(chunk) == len(prompt)
+        token = sample(logits, sequence.request.sampling, len(prompt)) if whole else None
+        return [Advance(sequence, len(chunk), token)]
+
+    def deliver(self, sequence: Sequence) -> None:
+        if not sequence.answered:
+            return
+        loop = asyncio.get_running_loop()
+        kv = self._scheduler.detach(sequence).kv
+        ticket = self._origin.model_copy(update={"id": self._tickets.issue(kv, loop.time()), "tokens": kv.length})
+        loop.call_later(self._tickets.lifetime, self._expire)
+        self._send(Prefilled(key=sequence.key, reply=PrefillReply(first_token=sequence.tokens[-1], ticket=ticket)))
+        self._changed()
+
+    def pull(self, ticket: str, to: PullRequest) -> None:
+        """Starts sending a ticket's KV. Raises NoTicket."""
+        self._pusher.push(ticket, self._tickets.take(ticket).export(), to)
+
+    def drop(self, ticket: str) -> None:
+        """Gives a ticket's blocks back. Raises NoTicket."""
+        self._tickets.drop(ticket)
+        self._changed()
+
+    async def settle(self) -> NoReturn:
+        while True:
+            pushed = await self._pusher.completions.get()
+            if pushed.error is None:
+                self._tickets.sent(pushed.ticket)
+            else:
+                log.warning("a transfer failed", ticket=pushed.ticket, error=pushed.error)
+                self._tickets.failed(pushed.ticket)
+                self._expire()
+            self._changed()
+
+    def _expire(self) -> None:
+        if old := self._tickets.expire(asyncio.get_running_loop().time()):
+            log.info("tickets expired that nobody fetched", tickets=old)
+            self._changed()

@@ -1,0 +1,54 @@
+"""One request on an engine, from its submission until its last token.
+
+``tokens`` is the prompt followed by the answer; ``computed`` says for how many of them the KV is committed. Both only
+change when an iteration is committed, so the KV beyond ``computed`` is what an iteration in flight wrote, and undoing
+it is ``rollback``. On a decode engine the last token has been chosen, and not yet run: ``computed == len(tokens) - 1``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from flowserve.cache import SequenceKV
+from flowserve.wire import FinishReason, GenerateRequest
+
+
+class Stage(Enum):
+    """Where a sequence is; it never goes back."""
+
+    WAITING = auto()  # holds no blocks
+    FETCHING = auto()  # has its blocks; its KV is on the way
+    RUNNING = auto()  # takes part in iterations
+
+
+@dataclass(eq=False)
+class Sequence:
+    """``key`` names its stream at the output process; ``room`` is how many positions it will need at most."""
+
+    key: int
+    request: GenerateRequest
+    kv: SequenceKV
+    room: int
+    tokens: list[int] = field(init=False)
+    computed: int = 0
+    stage: Stage = Stage.WAITING
+    cancelled: bool = False
+
+    def __post_init__(self) -> None:
+        self.tokens = list(self.request.prompt)
+
+    @property
+    def answered(self) -> int:
+        """How many tokens of the answer there are."""
+        return len(self.tokens) - len(self.request.prompt)
+
+    def finish_reason(self, ends: frozenset[int]) -> FinishReason | None:
+        """Why the answer ends at its last token, if it does; ``ends`` are the model's end-of-sequence tokens."""
+        if self.tokens[-1] in ends and not self.request.ignore_eos:
+            return "stop"
+        return "length" if self.answered >= self.request.max_tokens else None
+
+    def rollback(self) -> None:
+        """Forgets what an iteration wrote that was not committed."""
+        self.kv.truncate(min(self.computed, self.kv.length))
