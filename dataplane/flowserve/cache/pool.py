@@ -57,7 +57,8 @@ class BlockPool:
         blocks = [self._free.pop() for _ in range(count)]
         for block in blocks:
             self._references[block] = 1
-        self.data[:, blocks] = 0.0
+        if blocks:
+            self.data[:, blocks] = 0.0
         return blocks
 
     def share(self, blocks: list[int]) -> None:

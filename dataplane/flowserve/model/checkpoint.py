@@ -6,7 +6,7 @@ headers only), and what is in one (`read`). Tensors that the model does not ask 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -33,9 +33,9 @@ class Checkpoint:
         else:
             self._shard_of = dict.fromkeys(self._file(SINGLE_FILE).tensors, SINGLE_FILE)
 
-    def check(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    def check(self, shapes: Iterable[tuple[str, tuple[int, ...]]]) -> None:
         """Raises CheckpointError naming the first tensor of `shapes` that is missing or has another shape."""
-        for name, shape in shapes.items():
+        for name, shape in shapes:
             file = self._holder(name)
             found = file.tensors[name].shape
             if found != shape:

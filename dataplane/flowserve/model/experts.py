@@ -102,8 +102,12 @@ def run_experts(weights: ExpertWeights, layer: int, x: FloatArray, experts: IntA
 
 
 def combine(rows: FloatArray, weights: FloatArray) -> FloatArray:
-    """The gated sum of each token's experts, for rows f32[T, K, H] and gates f32[T, K]: f32[T, H]."""
-    return (weights[:, None, :] @ rows)[:, 0]
+    """The gated sum of each token's experts, for rows f32[T, K, H] and gates f32[T, K]: f32[T, H].
+
+    In float32 and in the order of k, as XCCL's combine adds them.
+    """
+    total: FloatArray = (rows * weights[:, :, None]).sum(axis=1)
+    return total
 
 
 class LocalExperts:

@@ -2,7 +2,8 @@
 
 Every iteration, whatever it computes, calls `experts` once for each MoE layer in rising order, so ranks that hold a
 prefill chunk, a decode batch or nothing at all meet in the same collectives. A method that raises before its first
-step has called none of them and has changed nothing.
+step has called none of them and has changed nothing. After one that is abandoned midway (a peer was lost) the caller
+truncates its sequences to the lengths that they had: only their new rows were written.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ given back after loading.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from flowserve.model.arrays import FloatArray
 from flowserve.model.checkpoint import Checkpoint
 from flowserve.model.config import ModelConfig
 
-Shapes = dict[str, tuple[int, ...]]
+NamedShape = tuple[str, tuple[int, ...]]
 
 EMBEDDING = "model.embed_tokens"
 FINAL_NORM = "model.norm"
@@ -62,52 +63,46 @@ class Weights:
         self._checkpoint.forget_pages()
 
 
-def model_shapes(config: ModelConfig) -> Shapes:
-    """Every tensor of the model, without its MTP layers."""
-    shapes: Shapes = {
-        f"{EMBEDDING}.weight": (config.vocab_size, config.hidden_size),
-        f"{FINAL_NORM}.weight": (config.hidden_size,),
-        f"{HEAD}.weight": (config.vocab_size, config.hidden_size),
-    }
+def model_shapes(config: ModelConfig) -> Iterator[NamedShape]:
+    """Every tensor of the model, without its MTP layers.
+
+    One after the other: a configuration that claims millions of experts fails at the first tensor that is missing.
+    """
+    yield f"{EMBEDDING}.weight", (config.vocab_size, config.hidden_size)
+    yield f"{FINAL_NORM}.weight", (config.hidden_size,)
+    yield f"{HEAD}.weight", (config.vocab_size, config.hidden_size)
     for layer in range(config.num_hidden_layers):
-        shapes |= _attention_shapes(config, f"{layer_name(layer)}.self_attn")
-        shapes[f"{layer_name(layer)}.input_layernorm.weight"] = (config.hidden_size,)
-        shapes[f"{layer_name(layer)}.post_attention_layernorm.weight"] = (config.hidden_size,)
+        name = layer_name(layer)
+        yield f"{name}.input_layernorm.weight", (config.hidden_size,)
+        yield f"{name}.post_attention_layernorm.weight", (config.hidden_size,)
+        yield from _attention_shapes(config, f"{name}.self_attn")
         if layer in config.moe_layers:
-            shapes |= _moe_shapes(config, layer)
+            yield from _moe_shapes(config, layer)
         else:
-            shapes |= _mlp_shapes(config, f"{layer_name(layer)}.mlp", config.intermediate_size)
-    return shapes
+            yield from _mlp_shapes(config, f"{name}.mlp", config.intermediate_size)
 
 
-def _attention_shapes(config: ModelConfig, module: str) -> Shapes:
+def _attention_shapes(config: ModelConfig, module: str) -> Iterator[NamedShape]:
     heads, nope, rope = config.num_attention_heads, config.qk_nope_head_dim, config.qk_rope_head_dim
-    return {
-        f"{module}.q_a_proj.weight": (config.q_lora_rank, config.hidden_size),
-        f"{module}.q_a_layernorm.weight": (config.q_lora_rank,),
-        f"{module}.q_b_proj.weight": (heads * (nope + rope), config.q_lora_rank),
-        f"{module}.kv_a_proj_with_mqa.weight": (config.latent_width, config.hidden_size),
-        f"{module}.kv_a_layernorm.weight": (config.kv_lora_rank,),
-        f"{module}.kv_b_proj.weight": (heads * (nope + config.v_head_dim), config.kv_lora_rank),
-        f"{module}.o_proj.weight": (config.hidden_size, heads * config.v_head_dim),
-    }
+    yield f"{module}.q_a_proj.weight", (config.q_lora_rank, config.hidden_size)
+    yield f"{module}.q_a_layernorm.weight", (config.q_lora_rank,)
+    yield f"{module}.q_b_proj.weight", (heads * (nope + rope), config.q_lora_rank)
+    yield f"{module}.kv_a_proj_with_mqa.weight", (config.latent_width, config.hidden_size)
+    yield f"{module}.kv_a_layernorm.weight", (config.kv_lora_rank,)
+    yield f"{module}.kv_b_proj.weight", (heads * (nope + config.v_head_dim), config.kv_lora_rank)
+    yield f"{module}.o_proj.weight", (config.hidden_size, heads * config.v_head_dim)
 
 
-def _moe_shapes(config: ModelConfig, layer: int) -> Shapes:
+def _moe_shapes(config: ModelConfig, layer: int) -> Iterator[NamedShape]:
     module, inner = f"{layer_name(layer)}.mlp", config.moe_intermediate_size
-    shapes: Shapes = {
-        f"{module}.gate.weight": (config.n_routed_experts, config.hidden_size),
-        f"{module}.gate.e_score_correction_bias": (config.n_routed_experts,),
-    }
-    shapes |= _mlp_shapes(config, f"{module}.shared_experts", config.n_shared_experts * inner)
+    yield f"{module}.gate.weight", (config.n_routed_experts, config.hidden_size)
+    yield f"{module}.gate.e_score_correction_bias", (config.n_routed_experts,)
+    yield from _mlp_shapes(config, f"{module}.shared_experts", config.n_shared_experts * inner)
     for expert in range(config.n_routed_experts):
-        shapes |= _mlp_shapes(config, expert_name(layer, expert), inner)
-    return shapes
+        yield from _mlp_shapes(config, expert_name(layer, expert), inner)
 
 
-def _mlp_shapes(config: ModelConfig, module: str, inner: int) -> Shapes:
-    return {
-        f"{module}.gate_proj.weight": (inner, config.hidden_size),
-        f"{module}.up_proj.weight": (inner, config.hidden_size),
-        f"{module}.down_proj.weight": (config.hidden_size, inner),
-    }
+def _mlp_shapes(config: ModelConfig, module: str, inner: int) -> Iterator[NamedShape]:
+    yield f"{module}.gate_proj.weight", (inner, config.hidden_size)
+    yield f"{module}.up_proj.weight", (inner, config.hidden_size)
+    yield f"{module}.down_proj.weight", (config.hidden_size, inner)

@@ -55,7 +55,7 @@ def copy_of_tiny(tmp_path: Path, weights: Weights) -> Callable[[Damage], Path]:
 
     def make(damage: Damage) -> Path:
         checkpoint = Checkpoint(TINY)
-        tensors = {name: checkpoint.read(name).copy() for name in model_shapes(weights.config)}
+        tensors = {name: checkpoint.read(name).copy() for name, _ in model_shapes(weights.config)}
         damage(tensors)
         (tmp_path / "config.json").write_bytes((TINY / "config.json").read_bytes())
         write_tensors(tmp_path / "model.safetensors", tensors)

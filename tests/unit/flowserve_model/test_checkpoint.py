@@ -71,18 +71,18 @@ class TestShards:
 
     def test_tensors_come_from_the_shard_that_the_index_names(self, tmp_path: Path) -> None:
         checkpoint = Checkpoint(self.write(tmp_path, {"a": "one.safetensors", "b": "two.safetensors"}))
-        checkpoint.check({"a": (2,), "b": (3,)})
+        checkpoint.check([("a", (2,)), ("b", (3,))])
         assert checkpoint.read("b").tolist() == [2, 2, 2]
 
     def test_an_index_that_is_wrong_about_a_shard_is_refused(self, tmp_path: Path) -> None:
         checkpoint = Checkpoint(self.write(tmp_path, {"a": "two.safetensors"}))
         with pytest.raises(CheckpointError, match=r"two\.safetensors: a is missing"):
-            checkpoint.check({"a": (2,)})
+            checkpoint.check([("a", (2,))])
 
     def test_a_missing_shard_is_named(self, tmp_path: Path) -> None:
         checkpoint = Checkpoint(self.write(tmp_path, {"a": "three.safetensors"}))
         with pytest.raises(CheckpointError, match=r"three\.safetensors: cannot be read"):
-            checkpoint.check({"a": (2,)})
+            checkpoint.check([("a", (2,))])
 
     @pytest.mark.parametrize("shard", ["../one.safetensors", "/etc/passwd", "config.json", "..", 7])
     def test_an_index_stays_in_its_directory(self, tmp_path: Path, shard: object) -> None:
