@@ -7,8 +7,9 @@ from collections.abc import Callable
 from aiohttp import web
 
 from flowserve import control
-from flowserve.engine.metrics import exposition
+from flowserve.engine.metrics import render
 from flowserve.engine.prefill import Prefill
+from flowserve.exposition import CONTENT_TYPE
 from flowserve.transfer.tickets import NoTicket
 from flowserve.wire import EngineStatus, Membership, PullRequest, Refusal
 
@@ -53,7 +54,8 @@ def application(
 
     @routes.get("/metrics")
     async def metrics(_request: web.Request) -> web.Response:
-        return web.Response(text=exposition(model_name, status(), tokens_computed()))
+        text = render(model_name, status(), tokens_computed())
+        return web.Response(text=text, headers={"Content-Type": CONTENT_TYPE})
 
     app = control.application(token, lambda: status().state == "Serving")
     app.add_routes(routes)

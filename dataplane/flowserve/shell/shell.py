@@ -1,0 +1,132 @@
+"""The TE-shell at work: one task a rank pulls its status and sends it the membership if it is behind.
+
+The shell decides nothing: rosters and memberships come from the orchestrator, and are repeated to ranks until they
+have them. It goes on doing so, and dispatching, while the orchestrator is away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import time
+from collections.abc import Callable
+
+import aiohttp
+import structlog
+from pydantic import ValidationError
+
+from flowserve.control import Unavailable
+from flowserve.epoch import Refused, supersedes
+from flowserve.shell.heartbeats import Heartbeats, behind
+from flowserve.shell.picker import Picker
+from flowserve.wire import DispatchReply, EngineStatus, Membership, Roster, RosterEntry, ShellConfig, ShellStatus
+
+SILENT_BEATS = 3  # a rank that missed so many heartbeats gets no new requests
+UNSETTLED_SECONDS = 0.1  # between heartbeats while some rank does not serve yet
+ANSWER_BYTES = 65_536
+
+log = structlog.get_logger()
+
+
+class Shell:
+    """One instance's TE-shell; ``session`` carries the control token."""
+
+    def __init__(
+        self, config: ShellConfig, session: aiohttp.ClientSession, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._config = config
+        self._session = session
+        self._clock = clock
+        self._incarnation = secrets.token_hex(8)
+        self._membership: Membership | None = None
+        self._heartbeats = Heartbeats(clock, SILENT_BEATS * config.heartbeat_seconds)
+        self._picker = Picker(clock, 2 * config.heartbeat_seconds)
+        self._listeners: dict[RosterEntry, asyncio.Task[None]] = {}
+        self._news = asyncio.Event()
+
+    @property
+    def ready(self) -> bool:
+        """Whether every member serves in the epoch that this shell spreads."""
+        membership = self._membership
+        return membership is not None and len(self._heartbeats.serving(membership)) == len(membership.members)
+
+    def status(self) -> ShellStatus:
+        return ShellStatus(
+            instance=self._config.instance,
+            incarnation=self._incarnation,
+            epoch=self._membership.epoch if self._membership else 0,
+            ranks=self._heartbeats.reports(),
+            ready=self.ready,
+        )
+
+    def follow(self, roster: Roster) -> None:
+        """Listens to these ranks from now on. Raises Refused for another instance's roster."""
+        self._check_instance(roster.instance)
+        self._heartbeats.follow(roster.entries)
+        entries = set(self._heartbeats.entries)
+        for entry in self._listeners.keys() - entries:
+            self._listeners.pop(entry).cancel()
+        for entry in entries - self._listeners.keys():
+            self._listeners[entry] = asyncio.create_task(self._listen(entry))
+
+    def spread(self, membership: Membership) -> None:
+        """Sends this membership to all its members, until they have it. Raises Refused."""
+        self._check_instance(membership.instance)
+        if supersedes(membership, self._membership):
+            log.info("membership", epoch=membership.epoch, ranks=len(membership.members))
+            self._membership = membership
+            news, self._news = self._news, asyncio.Event()
+            news.set()
+
+    def dispatch(self) -> DispatchReply:
+        """The rank that shall take the next request. Raises Unavailable."""
+        if self._membership is None:
+            raise Unavailable(f"instance {self._config.instance} has no membership yet")
+        member = self._picker.pick(self._heartbeats.serving(self._membership))
+        if member is None:
+            raise Unavailable(f"no rank of instance {self._config.instance} serves in epoch {self._membership.epoch}")
+        return DispatchReply(
+            host=member.host, api_port=member.api_port, rank=member.rank, incarnation=member.incarnation
+        )
+
+    async def close(self) -> None:
+        """Stops listening."""
+        tasks = list(self._listeners.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _check_instance(self, instance: str) -> None:
+        if instance != self._config.instance:
+            raise Refused(f"this is the shell of instance {self._config.instance}, not of {instance}")
+
+    async def _listen(self, entry: RosterEntry) -> None:
+        while True:
+            began, news = self._clock(), self._news
+            with contextlib.suppress(aiohttp.ClientError, OSError, ValidationError):  # silence says it all
+                status = await self._call("GET", entry, "/v1/status")
+                if status is not None and self._membership is not None and behind(status, self._membership):
+                    await self._call("PUT", entry, "/v1/membership", self._membership.model_dump_json())
+            beat = self._config.heartbeat_seconds
+            pause = (beat if self.ready else min(beat, UNSETTLED_SECONDS)) - (self._clock() - began)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(max(pause, 0.01)):
+                    await news.wait()
+
+    async def _call(self, method: str, entry: RosterEntry, path: str, body: str | None = None) -> EngineStatus | None:
+        url = f"http://{entry.host}:{entry.control_port}{path}"
+        async with self._session.request(method, url, data=body) as response:
+            answer = await response.content.read(ANSWER_BYTES)
+            if response.status != 200:
+                log.warning(
+                    "a rank refuses",
+                    rank=entry.rank,
+                    path=path,
+                    status=response.status,
+                    answer=answer.decode(errors="replace"),
+                )
+                return None
+        status = EngineStatus.model_validate_json(answer)
+        self._heartbeats.heard(entry, status)
+        return status
