@@ -1,9 +1,12 @@
 """Objects that the API server takes, and a way to break one field of them."""
 
+from collections.abc import Iterator
 from copy import deepcopy
 from typing import Any
 
+from xdeepserve_operator.api.crdgen import custom_resource_definition
 from xdeepserve_operator.api.names import API_VERSION
+from xdeepserve_operator.api.v1alpha1.kinds import KINDS
 
 Object = dict[str, Any]
 NAMESPACE = "admission"
@@ -72,3 +75,16 @@ def changed(sample: Object, path: str, value: Any) -> Object:
         node = node[int(step)] if isinstance(node, list) else node.setdefault(step, {})
     node[int(last) if isinstance(node, list) else last] = value
     return result
+
+
+def cel_rules() -> Iterator[tuple[str, str]]:
+    """(kind, message) of every CEL rule in the CRDs."""
+    for kind in KINDS:
+        yield from ((kind.kind, message) for message in _messages(custom_resource_definition(kind)))
+
+
+def _messages(node: Any) -> Iterator[str]:
+    if isinstance(node, dict):
+        yield from (rule["message"] for rule in node.get("x-kubernetes-validations", []))
+    for child in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
+        yield from _messages(child)

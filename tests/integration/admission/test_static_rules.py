@@ -11,6 +11,7 @@ from admission_samples import (
     SUPERPOD,
     TASK_EXECUTOR,
     Object,
+    cel_rules,
     changed,
 )
 
@@ -43,6 +44,20 @@ REFUSED = [
         "spec.roles[0].parallelism.tp",
         "at most 8 on 910B",
     ),
+    (
+        TASK_EXECUTOR,
+        "spec",
+        {**TASK_EXECUTOR["spec"], "role": "Prefill", "chips": ["910B"], "parallelism": {"tp": 9}},
+        "spec.parallelism.tp",
+        "at most 8 on 910B",
+    ),
+    (
+        DP_GROUP,
+        "spec",
+        {**DP_GROUP["spec"], "role": "Prefill", "chip": "910B", "dies": 9},
+        "spec.dies",
+        "at most 8 on a 910B server",
+    ),
     (SUPERPOD, "spec.pools.0.diesPerNode", 16, "spec.pools[0].diesPerNode", "at most 8 on a 910B server"),
     (SUPERPOD, "spec.pools.1.diesPerNode", 17, "spec.pools[1].diesPerNode", "less than or equal to 16"),
     (SUPERPOD, "spec.pools.0.planes", ["UB"], "spec.pools[0].planes", "UB joins 910C servers only"),
@@ -60,6 +75,7 @@ REFUSED = [
     # Parallelism and other bounds.
     (TASK_EXECUTOR, "spec.parallelism", {"dp": 4, "ep": 3}, "spec.parallelism.ep", "must divide dp x tp"),
     (TASK_EXECUTOR, "spec.parallelism", {"dp": 2, "ep": 4}, "spec.parallelism.ep", "must divide dp x tp"),
+    (MODEL_DEPLOYMENT, "spec.roles.1.parallelism", {"ep": 2}, "spec.roles[1].parallelism.ep", "must divide dp x tp"),
     (TASK_EXECUTOR, "spec.parallelism", {"dp": 0}, "spec.parallelism.dp", "greater than or equal to 1"),
     (TASK_EXECUTOR, "spec.replicas", 257, "spec.replicas", "less than or equal to 256"),
     (TASK_EXECUTOR, "spec.replicas", -1, "spec.replicas", "greater than or equal to 0"),
@@ -88,7 +104,7 @@ REFUSED = [
     # Names must leave room for the names of children.
     (MODEL_DEPLOYMENT, "metadata.name", "m" * 31, "metadata.name", "at most 30 characters"),
     (MODEL_DEPLOYMENT, "metadata.name", "chat.v2", "metadata.name", "lower-case letters, digits and '-' only"),
-    (MODEL_DEPLOYMENT, "metadata.name", "2chat", "metadata.name", "from a letter"),
+    *((sample, "metadata.name", "2chat", "metadata.name", "from a letter") for sample in SAMPLES),
     (TASK_EXECUTOR, "metadata.name", "t" * 47, "metadata.name", "at most 46 characters"),
     (DP_GROUP, "metadata.name", "g" * 58, "metadata.name", "at most 57 characters"),
     (SUPERPOD, "metadata.name", "s" * 64, "metadata.name", "at most 63 characters"),
@@ -111,6 +127,12 @@ async def test_a_broken_rule_is_refused(
     message = await admission.refusal(changed(sample, path, value))
     assert field in message
     assert rule in message
+
+
+def test_no_rule_was_forgotten() -> None:
+    tried = [(row[0]["kind"], row[4]) for row in REFUSED]
+    rules = [(kind, message) for kind, message in cel_rules() if not message.startswith("immutable")]
+    assert [(kind, rule) for kind, rule in rules if not any(kind == k and words in rule for k, words in tried)] == []
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ class TooLargeError(ValueError):
     """A manifest above ``MAX_BYTES``."""
 
 
-def render() -> dict[str, str]:
+def contents() -> dict[str, str]:
     """File name to content, for every kind. Raises TooLargeError for a manifest of 64 KiB or more."""
     files = {}
     for kind in KINDS:
@@ -43,13 +43,13 @@ def render() -> dict[str, str]:
 def write(directory: Path) -> None:
     """Writes every manifest into ``directory``, which is made if it is missing."""
     directory.mkdir(parents=True, exist_ok=True)
-    for name, content in render().items():
+    for name, content in contents().items():
         (directory / name).write_text(content, encoding="utf-8")
 
 
 def differences(directory: Path) -> list[str]:
     """What is wrong with ``directory``, one line a file: missing, stale or foreign; empty when it is up to date."""
-    files = render()
+    files = contents()
     found = {path.name: path.read_text(encoding="utf-8") for path in sorted(directory.glob("*.yaml"))}
     missing = [f"{directory / name}: missing" for name in files if name not in found]
     stale = [f"{directory / name}: stale" for name, content in found.items() if files.get(name, content) != content]

@@ -91,6 +91,8 @@ class _Walk:
             out["format"] = "int32" if out.get("maximum", _INT32_MAX + 1) <= _INT32_MAX else "int64"
         if not self._defaults or out.get("default") is None:
             out.pop("default", None)
+        if out.get("additionalProperties") is True:
+            raise SchemaError(f"{path}: a map of anything; give its values a type")
         if out.get("additionalProperties") is False:
             del out["additionalProperties"]
         for keyword, suffix in (("items", "[]"), ("additionalProperties", "{}")):
