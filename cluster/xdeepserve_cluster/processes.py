@@ -51,6 +51,15 @@ def resident_bytes(process: ProcessId) -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
+def command_line(process: ProcessId) -> list[str]:
+    """The arguments that the process was started with; empty if it is gone."""
+    try:
+        text = Path(f"/proc/{process.pid}/cmdline").read_text(errors="surrogateescape")
+    except OSError:
+        return []
+    return text.split("\0")[:-1] if process.alive() else []
+
+
 def spawn(argv: Sequence[str], log: Path, environ: Mapping[str, str]) -> ProcessId:
     """Start `argv` in a session of its own, with both outputs appended to `log` and nothing to read.
 

@@ -2,7 +2,8 @@
 
 Level-based: whatever is there already is kept, whatever is missing is made, in an order in which an interruption at
 any point leaves something that the next `up` can go on from and that `down` can remove:
-the state file comes first, and a process is written down before anybody waits for it.
+the state file comes first, a process is written down before anybody waits for it, and one that could not be is
+known by its mark.
 An `up` that fails stops the processes that it started itself, and keeps their logs.
 """
 
@@ -53,9 +54,11 @@ def up(spec: ClusterSpec | None = None, *, root: Path | None = None, progress: P
     tools = find_or_build(progress=progress)
     with exclusive(layout.lock, lambda pid: progress.note(f"waiting for process {pid}, which works on {spec.name}")):
         state = _prepare(spec, layout, tools)
+        wanted = components(spec, layout, state.ports, tools)
+        _adopt(layout, state, wanted)
         start = _Start(layout, state, progress)
         try:
-            start.all(components(spec, layout, state.ports, tools))
+            start.all(wanted)
         except BaseException:
             start.undo()
             raise
@@ -83,6 +86,18 @@ def _prepare(spec: ClusterSpec, layout: Layout, tools: Mapping[str, Path]) -> Cl
     return state
 
 
+def _adopt(layout: Layout, state: ClusterState, wanted: Sequence[Component]) -> None:
+    """Write down what an `up` started and was killed before writing down: its mark and its arguments tell."""
+    missing = [component for component in wanted if component.name not in state.processes]
+    if not missing:
+        return
+    marked = {tuple(processes.command_line(found)): found for found in processes.marked(MARKER, str(layout.directory))}
+    for component in missing:
+        if found := marked.get(component.argv):
+            state.processes[component.name] = found
+    save_state(layout, state)
+
+
 def _refuse_foreign(layout: Layout) -> None:
     """`down` removes the whole directory, so it must be ours from the start."""
     foreign = sorted(path.name for path in layout.directory.iterdir() if path != layout.lock)
@@ -107,7 +122,11 @@ def _link_tools(directory: Path, tools: Mapping[str, Path]) -> None:
 
 
 class _Start:
-    """One run through the components; remembers what it started."""
+    """One run through the components; remembers what it started.
+
+    In a stage everything that is missing is started before anything is waited for. What runs already is then asked
+    in order, behind what it depends on: an API server is not hung because its store was away until just now.
+    """
 
     def __init__(self, layout: Layout, state: ClusterState, progress: Progress) -> None:
         self._layout = layout
@@ -118,11 +137,12 @@ class _Start:
     def all(self, wanted: Sequence[Component]) -> None:
         for stage in sorted({component.stage for component in wanted}):
             members = [component for component in wanted if component.stage == stage]
-            kept = [component for component in members if self._keeps(component)]
-            missing = [component for component in members if component not in kept]
+            missing = [component for component in members if component.name not in self._state.processes]
             if missing:
                 with self._progress.step(f"starting {', '.join(component.name for component in missing)}"):
-                    self._stage(missing)
+                    self._run(members, missing)
+            else:
+                self._run(members, missing)
         if not self._started:
             self._progress.note(f"the cluster {self._state.spec.name} is up already")
 
@@ -131,23 +151,23 @@ class _Start:
         for component, process in reversed(self._started):
             processes.stop([process], component.grace_s)
 
-    def _keeps(self, component: Component) -> bool:
-        """Whether the component runs and is ready; one that runs but does not answer is stopped."""
-        process = self._state.processes.get(component.name)
-        if process is None:
-            return False
-        problem = wait_ready(component.checks, lambda: not process.alive(), KEPT_TIMEOUT_S)
-        if problem is None:
-            return True
-        self._progress.note(f"{component.name} does not answer and is restarted: {problem}")
-        processes.stop([process], component.grace_s)
-        return False
-
-    def _stage(self, missing: Sequence[Component]) -> None:
+    def _run(self, members: Sequence[Component], missing: Sequence[Component]) -> None:
         for component in missing:
             self._spawn(component)
-        for component, process in self._started[-len(missing) :]:
-            self._await(component, process)
+        for component in members:
+            if component in missing or self._hangs(component):
+                self._await(component)
+
+    def _hangs(self, component: Component) -> bool:
+        """Whether a component that was kept does not answer; it is then started again."""
+        process = self._state.processes[component.name]
+        problem = wait_ready(component.checks, lambda: not process.alive(), KEPT_TIMEOUT_S)
+        if problem is None:
+            return False
+        self._progress.note(f"{component.name} does not answer and is restarted: {problem}")
+        processes.stop([process], component.grace_s)
+        self._spawn(component)
+        return True
 
     def _spawn(self, component: Component) -> None:
         if component.name == "agent":
@@ -158,7 +178,8 @@ class _Start:
         self._state.processes[component.name] = process
         save_state(self._layout, self._state)
 
-    def _await(self, component: Component, process: ProcessId) -> None:
+    def _await(self, component: Component) -> None:
+        process = self._state.processes[component.name]
         problem = wait_ready(component.checks, lambda: not process.alive(), READY_TIMEOUT_S)
         if problem is None:
             return

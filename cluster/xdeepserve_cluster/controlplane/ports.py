@@ -6,6 +6,7 @@ both cannot be taken by chance while an API server is being restarted on the add
 
 from __future__ import annotations
 
+import itertools
 import random
 import socket
 from collections.abc import Callable, Iterable
@@ -24,13 +25,16 @@ def is_free(port: int) -> bool:
 
 
 def choose_ports(
-    names: Iterable[str], *, free: Callable[[int], bool] = is_free, chance: random.Random | None = None
+    names: Iterable[str], *, free: Callable[[int], bool] = is_free, start: int | None = None
 ) -> dict[str, int]:
-    """A free port for each name, no port twice. Starts at a random place, so that two choosers rarely meet."""
-    start = (chance or random.Random()).randint(FIRST, LAST)
-    candidates = (FIRST + (start - FIRST + step) % (LAST - FIRST + 1) for step in range(LAST - FIRST + 1))
-    usable = (port for port in candidates if free(port))
-    ports = dict(zip(names := list(names), usable, strict=False))
+    """A free port for each name, no port twice, searched upwards and around from `start`.
+
+    The start is random by default, so that two choosers at once rarely meet. Raises OSError when there are too few.
+    """
+    names = list(names)
+    start = random.randint(FIRST, LAST) if start is None else start
+    usable = (port for port in itertools.chain(range(start, LAST + 1), range(FIRST, start)) if free(port))
+    ports = dict(zip(names, usable, strict=False))
     if len(ports) < len(names):
         raise OSError(f"fewer than {len(names)} free ports on 127.0.0.1 between {FIRST} and {LAST}")
     return ports

@@ -31,7 +31,7 @@ def root(tmp_path: Path) -> Iterator[Path]:
 
 
 def kubectl(cluster: Cluster, *arguments: str) -> str:
-    command = [cluster.tools / "kubectl", "--kubeconfig", cluster.kubeconfig, *arguments]
+    command = [str(cluster.tools / "kubectl"), "--kubeconfig", str(cluster.kubeconfig), *arguments]
     return subprocess.run(command, check=True, capture_output=True, text=True, timeout=30).stdout
 
 
@@ -70,14 +70,24 @@ def test_life_of_a_cluster(root: Path, capsys: pytest.CaptureFixture[str]) -> No
 def test_a_dead_store_is_restarted_with_its_contents(root: Path) -> None:
     cluster = up(SPEC, root=root)
     kubectl(cluster, "create", "configmap", "kept")
-    os.kill(pids(root)["etcd"] or 0, signal.SIGKILL)
+    first = pids(root)
+    os.kill(first["etcd"] or 0, signal.SIGKILL)
     up(SPEC, root=root)
+    second = pids(root)
+    assert {name for name in first if first[name] != second[name]} == {"etcd"}
     assert "kept" in kubectl(cluster, "get", "configmaps", "-o", "name")
 
 
-def test_processes_that_are_written_down_nowhere_are_found_by_their_mark(root: Path) -> None:
+def test_processes_that_are_written_down_nowhere_are_known_by_their_mark(root: Path) -> None:
     cluster = up(SPEC, root=root)
-    (cluster.directory / "cluster.json").write_text("{ damaged")
+    first = pids(root)
+    state_file = cluster.directory / "cluster.json"
+    state = json.loads(state_file.read_text())
+    state_file.write_text(json.dumps(state | {"processes": {}}))
+    up(SPEC, root=root)
+    assert pids(root) == first
+
+    state_file.write_text("{ damaged")
     with pytest.raises(ClusterError, match="damaged or of another version"):
         up(SPEC, root=root)
     assert down(NAME, root=root)
