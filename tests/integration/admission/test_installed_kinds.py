@@ -1,6 +1,7 @@
-"""What kubectl makes of the installed CRDs: defaults, columns, /scale, explain."""
+"""What kubectl makes of the installed CRDs: defaults, columns, /scale, explain, the examples."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from xdeepserve_operator.api.v1alpha1.kinds import KINDS, Kind
 from xdeepserve_operator.api.v1alpha1.superpod import SuperPodSpec
 
 Kubectl = Callable[..., str]
+EXAMPLES = Path(__file__).parents[3] / "examples"
 each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind)
 
 
@@ -75,3 +77,9 @@ def test_explain_reads_well(kubectl: Kubectl, kind: Kind) -> None:
     assert kind.description in " ".join(text.split())
     fields = kubectl("explain", f"{kind.plural}.spec")
     assert "<no description>" not in fields
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.name)
+def test_examples_are_taken(kubectl: Kubectl, path: Path) -> None:
+    assert "(server dry run)" in kubectl("create", "--dry-run=server", "-n", NAMESPACE, "-f", str(path))
