@@ -1,0 +1,62 @@
+"""Writes one pod's status: only when it differs from what was written last, and never two writes at once.
+
+Changes that come while a write is under way fold into the next one, so a pod that starts and is ready at once costs
+one write. The annotation that names its dies goes with the same request. Server-side apply needs no read and no
+resourceVersion; the uid makes sure that a new pod of the same name is not meant.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from xdeepserve_cluster.agent.host import Host, ServerState
+from xdeepserve_cluster.agent.retries import insist
+from xdeepserve_cluster.agent.status import PodFacts, pod_status
+from xdeepserve_operator.api.names import AGENT_FIELD_MANAGER
+from xdeepserve_operator.runtime.kube import Object
+from xdeepserve_operator.runtime.resources import PODS
+
+
+class StatusPublisher:
+    """`pod()` gives the pod as last observed; `facts` is read at every write."""
+
+    def __init__(self, host: Host, server: ServerState, pod: Callable[[], Object], facts: PodFacts) -> None:
+        self._host, self._server, self._pod, self._facts = host, server, pod, facts
+        self._changed = asyncio.Event()
+        self._written: Object = {}
+        self.annotations: dict[str, str] = {}
+
+    def changed(self) -> None:
+        """Something that the status shows may have changed."""
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Publishes changes until the pod is gone."""
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            await self._server.changes.until(lambda: not self._server.lost)
+            if not await self.publish():
+                return
+
+    async def publish(self) -> bool:
+        """Writes the status now if it differs; False if the pod is gone."""
+        body = self._body()
+        if body == self._written:
+            return True
+        api, name = self._host.api, body["metadata"]["name"]
+        self._written = body
+        return await insist(
+            lambda: api.apply(PODS, body, subresource="status", field_manager=AGENT_FIELD_MANAGER),
+            f"status of pod {name}",
+        )
+
+    def _body(self) -> Object:
+        pod = self._pod()
+        metadata: Object = {key: pod["metadata"][key] for key in ("name", "namespace", "uid")}
+        if self.annotations:
+            metadata["annotations"] = self.annotations
+        known: Object = self._written.get("status") or pod.get("status", {})
+        status = pod_status(pod, self._facts, known.get("conditions", []), self._host.clock())
+        return {"metadata": metadata, "status": status}
