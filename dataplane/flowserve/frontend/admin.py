@@ -6,7 +6,8 @@ from aiohttp import web
 
 from flowserve.control import application as control_application
 from flowserve.control import document, reply
-from flowserve.frontend.metrics import CONTENT_TYPE, FrontendMetrics
+from flowserve.exposition import CONTENT_TYPE
+from flowserve.frontend.metrics import FrontendMetrics
 from flowserve.frontend.routing import Router
 from flowserve.wire import FrontendStatus, Routes
 

@@ -15,12 +15,14 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from flowserve.control import HEALTH, READY, authorized
+from flowserve.exposition import CONTENT_TYPE
 from flowserve.frontend import errors
 from flowserve.frontend.answer import ClientGone, EventStream, lines, until_disconnected
 from flowserve.frontend.documents import ChatDocument, CompletionDocument, GenerationDocument
 from flowserve.frontend.errors import RequestError
-from flowserve.frontend.generation import Generation, Job
-from flowserve.frontend.metrics import CONTENT_TYPE, FrontendMetrics
+from flowserve.frontend.generation import Generation
+from flowserve.frontend.job import Job
+from flowserve.frontend.metrics import FrontendMetrics
 from flowserve.frontend.planning import Planner
 from flowserve.frontend.shapes import ChatShape, CompletionShape, Json, Shape
 from flowserve.wire import FrontendConfig

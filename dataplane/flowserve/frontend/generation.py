@@ -1,6 +1,6 @@
 """One request's path: prefill here, decode there, and what happens when one of them fails.
 
-    pick (prefill, decode) → shell dispatch → /v1/prefill → shell dispatch → /v1/generate → TokenEvents
+    pick prefill → shell dispatch → /v1/prefill → pick decode → shell dispatch → /v1/generate → TokenEvents
 
 Invariants. Until the caller has received a token, a lost peer only costs another attempt, on other instances where
 there are any, for a few seconds; after that the loss is final, because a second attempt would repeat tokens. A caller
@@ -9,47 +9,21 @@ an attempt is left (error, cancellation, the client gone), its stream is closed 
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
-from contextlib import aclosing, contextmanager
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
 
 import structlog
 
 from flowserve.frontend import errors
+from flowserve.frontend.job import Job, Patience, Run
 from flowserve.frontend.metrics import FrontendMetrics, Stopwatch
 from flowserve.frontend.routing import NoTarget, Router
 from flowserve.frontend.upstream import Upstream, UpstreamLost, UpstreamRefused
-from flowserve.wire import GenerateRequest, Sampling, Target, TokenEvent
+from flowserve.wire import DispatchReply, GenerateRequest, Target, TokenEvent
 
 MAX_RUNNING = 1024  # requests in flight in one frontend
-RETRY_SECONDS = 5.0  # from the first loss to the last new attempt
-FIRST_PAUSE_SECONDS = 0.05
-LONGEST_PAUSE_SECONDS = 0.5
 
 log = structlog.get_logger()
-
-
-@dataclass(frozen=True)
-class Job:
-    """A request in tokens, ready to run. Its seed is fixed, so each attempt draws the same tokens."""
-
-    request_id: str
-    prompt: tuple[int, ...]
-    max_tokens: int
-    sampling: Sampling
-    stop: tuple[str, ...] = ()
-    ignore_eos: bool = False
-
-    def attempt(self, number: int) -> GenerateRequest:
-        """The message to engines; each attempt has an id of its own, as the one before may still be dying."""
-        return GenerateRequest(
-            request_id=f"{self.request_id}-{number}",
-            prompt=self.prompt,
-            max_tokens=self.max_tokens,
-            sampling=self.sampling,
-            stop=self.stop,
-            ignore_eos=self.ignore_eos,
-        )
 
 
 class Generation:
@@ -83,14 +57,12 @@ class Generation:
             self._metrics.running.value -= 1
 
     async def _retried(self, job: Job, *, whole: bool) -> AsyncGenerator[TokenEvent, None]:
-        started = self._clock()
-        avoid: set[str] = set()
-        deadline: float | None = None
-        number = 0
+        run = Run(job, self._clock())
+        patience = Patience(self._metrics, self._clock, self._sleep)
         while True:
             sent = False
             try:
-                async with aclosing(self._attempt(job, number, avoid, started)) as attempt:
+                async with aclosing(self._attempt(run, patience)) as attempt:
                     if whole:
                         held = [event async for event in attempt]
                         for event in held:
@@ -101,51 +73,49 @@ class Generation:
                         yield event
                     return
             except UpstreamLost as error:
-                log.warning("attempt lost", attempt=number, tokens_sent=sent, error=str(error))
-                deadline = deadline or self._clock() + RETRY_SECONDS
-                if sent or self._clock() >= deadline:
+                log.warning("attempt lost", attempt=run.attempts, tokens_sent=sent, error=str(error))
+                if sent or not await patience.pause():
                     raise errors.unavailable("engine_lost", "The engine was lost; send the request again.") from error
             except UpstreamRefused as error:
-                log.error("attempt refused", attempt=number, error=str(error))
+                log.error("attempt refused", attempt=run.attempts, error=str(error))
                 raise errors.internal("The engine could not process the request; see the server's log.") from error
             except NoTarget as error:
                 raise errors.unavailable(f"no_ready_{error.role.lower()}", f"Not now: {error}; try again.") from error
-            await self._sleep(min(FIRST_PAUSE_SECONDS * 2**number, LONGEST_PAUSE_SECONDS))
-            self._metrics.retries.add()
-            number += 1
 
-    async def _attempt(
-        self, job: Job, number: int, avoid: set[str], started: float
-    ) -> AsyncGenerator[TokenEvent, None]:
-        stopwatch = Stopwatch(self._metrics, self._clock, started)
-        prefill, decode = self._router.pick(avoid)
-        request = job.attempt(number)
-        with self._router.hold(decode):
-            with self._router.hold(prefill), _blame(prefill, avoid):
-                group = await self._upstream.dispatch(prefill, request.request_id, len(job.prompt))
-                reply = await self._upstream.prefill(group, request)
-            pulled = False
+    async def _attempt(self, run: Run, patience: Patience) -> AsyncGenerator[TokenEvent, None]:
+        job = run.job
+        prefill = self._router.pick("Prefill", run.avoid)
+        request = run.next_attempt()
+        stopwatch = Stopwatch(self._metrics, self._clock, run.started)
+        with self._router.hold(prefill), run.blame(prefill):
+            group = await self._upstream.dispatch(prefill, request.request_id, len(job.prompt))
+            reply = await self._upstream.prefill(group, request)
+        finished = False
+        try:
+            request = request.model_copy(update={"ticket": reply.ticket, "first_token": reply.first_token})
+            decode, group = await self._decode_group(run, request, prefill.revision, patience)
+            with self._router.hold(decode), run.blame(decode):
+                async with aclosing(self._upstream.generate(group, request)) as stream:
+                    async for event in stream:
+                        if event.error is not None:
+                            raise (UpstreamLost if event.retryable else UpstreamRefused)(event.error)
+                        stopwatch.saw(event, prompt_tokens=len(job.prompt))
+                        finished = event.finish_reason is not None
+                        yield event
+        finally:
+            if not finished:
+                self._upstream.drop(reply.ticket)
+
+    async def _decode_group(
+        self, run: Run, request: GenerateRequest, revision: str, patience: Patience
+    ) -> tuple[Target, DispatchReply]:
+        """A DP group that takes the request. One that is refused leaves the ticket as it was, so the prefill stands."""
+        positions = len(request.prompt) + request.max_tokens
+        while True:
+            decode = self._router.pick("Decode", run.avoid, revision)
             try:
-                with _blame(decode, avoid):
-                    positions = len(job.prompt) + job.max_tokens
-                    group = await self._upstream.dispatch(decode, request.request_id, positions)
-                    request = request.model_copy(update={"ticket": reply.ticket, "first_token": reply.first_token})
-                    async with aclosing(self._upstream.generate(group, request)) as stream:
-                        async for event in stream:
-                            if event.error is not None:
-                                raise (UpstreamLost if event.retryable else UpstreamRefused)(event.error)
-                            stopwatch.saw(event, prompt_tokens=len(job.prompt))
-                            pulled = event.finish_reason is not None
-                            yield event
-            finally:
-                if not pulled:
-                    self._upstream.drop(reply.ticket)
-
-
-@contextmanager
-def _blame(target: Target, avoid: set[str]) -> Iterator[None]:
-    try:
-        yield
-    except UpstreamLost:
-        avoid.add(target.instance)
-        raise
+                with run.blame(decode):
+                    return decode, await self._upstream.dispatch(decode, request.request_id, positions)
+            except UpstreamLost:
+                if not await patience.pause():
+                    raise

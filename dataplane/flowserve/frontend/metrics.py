@@ -1,17 +1,17 @@
-"""A small metrics registry in Prometheus' text format (version 0.0.4), and what the frontend measures.
+"""What the frontend measures: counters, gauges and histograms that are filled as requests pass.
 
 Names, buckets and the ``model_name`` label follow vLLM, so that dashboards made for it work unchanged.
 """
 
 from bisect import bisect_left
 from collections import Counter as Tally
-from collections.abc import Callable, Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate, pairwise
 
+from flowserve.exposition import family, sample
 from flowserve.wire import TokenEvent
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-Labels = tuple[tuple[str, str], ...]
+Labels = Mapping[str, str]
 
 FIRST_TOKEN_BUCKETS = (
     *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0),
@@ -26,50 +26,40 @@ END_TO_END_BUCKETS = (
 )
 
 
-def _labels(labels: Labels) -> str:
-    escaped = ((k, v.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")) for k, v in labels)
-    return "{" + ",".join(f'{key}="{value}"' for key, value in escaped) + "}" if labels else ""
-
-
 class Counter:
     """Counts that only grow, one for each combination of label values."""
 
     def __init__(self, name: str, text: str, base: Labels) -> None:
-        self._head = (f"# HELP {name} {text}", f"# TYPE {name} counter")
-        self._name, self._base = name, base
-        self._values: Tally[Labels] = Tally()
+        self._name, self._text, self._base = name, text, base
+        self._values: Tally[tuple[tuple[str, str], ...]] = Tally()
 
     def add(self, amount: int = 1, **labels: str) -> None:
         """Add to the count of these label values."""
         self._values[tuple(labels.items())] += amount
 
-    def lines(self) -> Iterator[str]:
-        """The exposition, line by line."""
-        yield from self._head
-        for labels, value in self._values.items():
-            yield f"{self._name}{_labels(self._base + labels)} {value}"
+    def render(self) -> str:
+        """The exposition."""
+        samples = (sample(self._name, {**self._base, **dict(key)}, value) for key, value in self._values.items())
+        return family(self._name, "counter", self._text, samples)
 
 
 class Gauge:
     """A number that goes up and down."""
 
     def __init__(self, name: str, text: str, base: Labels) -> None:
-        self._head = (f"# HELP {name} {text}", f"# TYPE {name} gauge")
-        self._name, self._base = name, base
+        self._name, self._text, self._base = name, text, base
         self.value = 0
 
-    def lines(self) -> Iterator[str]:
-        """The exposition, line by line."""
-        yield from self._head
-        yield f"{self._name}{_labels(self._base)} {self.value}"
+    def render(self) -> str:
+        """The exposition."""
+        return family(self._name, "gauge", self._text, [sample(self._name, self._base, self.value)])
 
 
 class Histogram:
     """Observations in seconds, counted by upper bound of their bucket."""
 
     def __init__(self, name: str, text: str, base: Labels, bounds: Sequence[float]) -> None:
-        self._head = (f"# HELP {name} {text}", f"# TYPE {name} histogram")
-        self._name, self._base, self._bounds = name, base, tuple(bounds)
+        self._name, self._text, self._base, self._bounds = name, text, base, tuple(bounds)
         self._counts = [0] * (len(bounds) + 1)
         self._sum = 0.0
 
@@ -78,22 +68,24 @@ class Histogram:
         self._counts[bisect_left(self._bounds, seconds)] += times
         self._sum += seconds * times
 
-    def lines(self) -> Iterator[str]:
-        """The exposition, line by line; buckets are cumulative."""
-        yield from self._head
-        total = 0
-        for bound, count in zip((*map(str, self._bounds), "+Inf"), self._counts, strict=True):
-            total += count
-            yield f"{self._name}_bucket{_labels((*self._base, ('le', bound)))} {total}"
-        yield f"{self._name}_sum{_labels(self._base)} {self._sum}"
-        yield f"{self._name}_count{_labels(self._base)} {total}"
+    def render(self) -> str:
+        """The exposition; buckets are cumulative."""
+        totals = list(accumulate(self._counts))
+        bounds = (*map(str, self._bounds), "+Inf")
+        samples = [
+            sample(f"{self._name}_bucket", {**self._base, "le": bound}, total)
+            for bound, total in zip(bounds, totals, strict=True)
+        ]
+        samples.append(sample(f"{self._name}_sum", self._base, self._sum))
+        samples.append(sample(f"{self._name}_count", self._base, totals[-1]))
+        return family(self._name, "histogram", self._text, samples)
 
 
 class FrontendMetrics:
     """Everything that /metrics of a frontend shows."""
 
     def __init__(self, model_name: str) -> None:
-        base: Labels = (("model_name", model_name),)
+        base = {"model_name": model_name}
         self.running = Gauge("vllm:num_requests_running", "Requests in flight.", base)
         self.first_token = Histogram(
             "vllm:time_to_first_token_seconds", "From request to first token.", base, FIRST_TOKEN_BUCKETS
@@ -112,7 +104,7 @@ class FrontendMetrics:
 
     def render(self) -> str:
         """The whole page."""
-        return "".join(f"{line}\n" for metric in vars(self).values() for line in metric.lines())
+        return "".join(metric.render() for metric in vars(self).values())
 
 
 class Stopwatch:

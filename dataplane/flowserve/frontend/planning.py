@@ -1,7 +1,8 @@
 """From a request document to a job in tokens: all that can be refused without an engine is refused here.
 
 Tokenising runs in one worker thread: the event loop goes on relaying meanwhile, and no more than one long prompt
-takes memory at a time.
+takes memory at a time. Of a text that is far longer than the context only the head is tokenised (a megabyte would
+take 200 MB): where that alone is too long, so is the whole.
 """
 
 import asyncio
@@ -12,12 +13,14 @@ from typing import Protocol
 
 from flowserve.frontend import errors
 from flowserve.frontend.documents import ChatDocument, CompletionDocument, GenerationDocument
-from flowserve.frontend.generation import Job
+from flowserve.frontend.job import Job
 from flowserve.text import ChatTemplate, TextError
 from flowserve.wire import Sampling
 
 COMPLETION_TOKENS = 16  # OpenAI's default for /v1/completions
 SEED_BITS = 63
+HEAD_CHARACTERS = 8  # of a text, for each token of context; real text has two to five characters a token
+CUT_TOKENS = 64  # by which a text's head may have more tokens than the same characters within the whole
 
 
 class Encoder(Protocol):
@@ -56,7 +59,7 @@ class Planner:
             text = self._template.render((message.role, message.text) for message in document.messages)
         except TextError as error:
             raise errors.invalid(str(error), param="messages") from error
-        prompt = await self._encode(text)
+        prompt = await self._encode(text, "messages")
         limit = document.max_completion_tokens or document.max_tokens or max(1, self._max_context - len(prompt))
         return self._job(request_id, document, prompt, limit, "messages")
 
@@ -78,7 +81,7 @@ class Planner:
                 raise errors.unsupported("prompt", "Only one prompt a request is supported: send several requests.")
             prompt = prompt[0]
         if isinstance(prompt, str):
-            return await self._encode(prompt) if prompt else []
+            return await self._encode(prompt, "prompt") if prompt else []
         tokens = [token for token in prompt if isinstance(token, int)]
         vocabulary = self._tokenizer.vocab_size
         if not all(0 <= token < vocabulary for token in tokens):
@@ -87,7 +90,16 @@ class Planner:
             )
         return tokens
 
-    async def _encode(self, text: str) -> list[int]:
+    async def _encode(self, text: str, param: str) -> list[int]:
+        head = HEAD_CHARACTERS * self._max_context
+        tokens = await self._in_worker(text[:head])
+        if len(text) <= head:
+            return tokens
+        if len(tokens) > self._max_context + CUT_TOKENS:
+            raise errors.context_too_long(self._max_context, len(tokens), 1, param=param)
+        return await self._in_worker(text)
+
+    async def _in_worker(self, text: str) -> list[int]:
         return await asyncio.get_running_loop().run_in_executor(self._worker, self._tokenizer.encode, text)
 
     def _job(self, request_id: str, document: GenerationDocument, prompt: list[int], limit: int, param: str) -> Job:

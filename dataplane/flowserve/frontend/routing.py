@@ -1,15 +1,14 @@
 """Which instances serve: the route table and the picker. Pure: no clock, no I/O.
 
-Routes are replaced whole, by epoch. A request takes a pair (prefill, decode) of one revision, for KV of one revision
-means nothing to weights of another. Load is the number of this frontend's own requests on an instance. The least
-loaded wins, ties go to the one that was picked longest ago, so that equal instances take turns. Instances that
-already failed this request are taken only when no others are left.
+Routes are replaced whole, by epoch. A request is prefilled and decoded by instances of one revision, for KV of one
+revision means nothing to weights of another; a revision that lacks one of the roles takes no requests. Load is the
+number of this frontend's own requests on an instance. The least loaded wins, ties go to the one that was picked
+longest ago, so that equal instances take turns. Instances that already failed this request are the last choice.
 """
 
 from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
 
 from flowserve.epoch import Refused, supersedes
 from flowserve.wire import Role, Routes, Target
@@ -21,13 +20,6 @@ class NoTarget(LookupError):
     def __init__(self, role: Role) -> None:
         super().__init__(f"no {role.lower()} instance is ready")
         self.role = role
-
-
-class Pair(NamedTuple):
-    """The two instances that one request goes to."""
-
-    prefill: Target
-    decode: Target
 
 
 class Router:
@@ -60,14 +52,25 @@ class Router:
         known = {target.instance for target in routes.targets}
         self._last_pick = {name: pick for name, pick in self._last_pick.items() if name in known}
 
-    def pick(self, avoid: Collection[str] = ()) -> Pair:
-        """The pair for the next request; ``avoid`` names instances that failed it before. Raises NoTarget."""
-        revisions = self._paired_revisions()
-        if not revisions:
-            raise NoTarget("Decode" if self._with_role("Prefill") and not self._with_role("Decode") else "Prefill")
-        decode = self._least_loaded([t for t in self._with_role("Decode") if t.revision in revisions], avoid)
-        prefill = self._least_loaded([t for t in self._with_role("Prefill") if t.revision == decode.revision], avoid)
-        return Pair(prefill, decode)
+    def pick(self, role: Role, avoid: Collection[str] = (), revision: str | None = None) -> Target:
+        """The instance for the next request, of ``revision`` if one is given; raises NoTarget.
+
+        ``avoid`` names instances that failed this request before.
+        """
+        paired = self._paired_revisions()
+        revisions = paired if revision is None else paired & {revision}
+        targets = [target for target in self._with_role(role) if target.revision in revisions]
+        if not targets:
+            raise NoTarget(self._missing_role())
+
+        def cost(target: Target) -> tuple[bool, int, int]:
+            name = target.instance
+            return name in avoid, self._load[name], self._last_pick.get(name, 0)
+
+        best = min(targets, key=cost)
+        self._picks += 1
+        self._last_pick[best.instance] = self._picks
+        return best
 
     @contextmanager
     def hold(self, target: Target) -> Iterator[None]:
@@ -83,15 +86,11 @@ class Router:
     def _with_role(self, role: Role) -> list[Target]:
         return [target for target in self._routes.targets if target.role == role] if self._routes else []
 
+    def _revisions(self, role: Role) -> set[str]:
+        return {target.revision for target in self._with_role(role)}
+
     def _paired_revisions(self) -> set[str]:
-        return {t.revision for t in self._with_role("Prefill")} & {t.revision for t in self._with_role("Decode")}
+        return self._revisions("Prefill") & self._revisions("Decode")
 
-    def _least_loaded(self, targets: list[Target], avoid: Collection[str]) -> Target:
-        def cost(target: Target) -> tuple[bool, int, int]:
-            name = target.instance
-            return name in avoid, self._load[name], self._last_pick.get(name, 0)
-
-        best = min(targets, key=cost)
-        self._picks += 1
-        self._last_pick[best.instance] = self._picks
-        return best
+    def _missing_role(self) -> Role:
+        return "Decode" if self._with_role("Prefill") and not self._with_role("Decode") else "Prefill"

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
-from flowserve.frontend.generation import Job
+from flowserve.frontend.job import Job
 from flowserve.wire import TokenEvent
 
 Json = dict[str, Any]

@@ -30,7 +30,7 @@ async def test_a_loss_before_the_first_token_is_repaired(http, world: World, bro
     async with http.post("/v1/completions", json={"model": MODEL, "prompt": "hi", "stream": stream}) as response:
         assert response.status == 200
         assert "<13>" in await response.text()
-    assert [request.request_id[-2:] for request in world.decode.requests] == ["-0", "-1"]
+    assert [request.request_id[-2:] for request in world.decode.requests] == ["-1", "-2"]
     assert world.decode.requests[0].sampling == world.decode.requests[1].sampling
     assert await world.prefill.dropped.get() == "ticket-1"
 
@@ -51,17 +51,18 @@ async def test_another_instance_is_tried_first(http, world: World):
             assert (await complete(http))[0] == 200
     attempts = [request.request_id[-2:] for request in other.requests]
     assert len(attempts) == 4
-    assert attempts.count("-1") == len(world.decode.requests) > 0
+    assert attempts.count("-2") == len(world.decode.requests) > 0
 
 
 async def test_no_room_now_is_waited_for(http, world: World):
     world.decode.refusals.extend([(503, Refusal(error="no room", retryable=True))] * 2)
     assert (await complete(http))[0] == 200
     assert len(world.decode.dispatches) == 3
+    assert len(world.prefill.requests) == 1
 
 
 async def test_retries_end(http, world: World, monkeypatch):
-    monkeypatch.setattr("flowserve.frontend.generation.RETRY_SECONDS", 0.1)
+    monkeypatch.setattr("flowserve.frontend.job.RETRY_SECONDS", 0.1)
     world.decode.script = [DIE]
     status, body = await complete(http)
     assert status == 503

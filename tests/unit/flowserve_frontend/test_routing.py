@@ -29,7 +29,7 @@ def test_nothing_is_ready_before_the_first_routes():
     assert not empty.ready
     assert empty.epoch == 0
     with pytest.raises(NoTarget):
-        empty.pick()
+        empty.pick("Prefill")
 
 
 @pytest.mark.parametrize(
@@ -38,23 +38,29 @@ def test_nothing_is_ready_before_the_first_routes():
 def test_a_missing_role_is_named(targets, missing):
     incomplete = router(*targets)
     assert not incomplete.ready
-    with pytest.raises(NoTarget) as caught:
-        incomplete.pick()
-    assert caught.value.role == missing
+    for role in ("Prefill", "Decode"):
+        with pytest.raises(NoTarget) as caught:
+            incomplete.pick(role)
+        assert caught.value.role == missing
 
 
-def test_pairs_are_of_one_revision():
-    mixed = router(P0, target("p1", "Prefill", "1"), D0, target("d1", "Decode", "1"), target("d2", "Decode", "2"))
-    pairs = [mixed.pick() for _ in range(20)]
-    assert all(prefill.revision == decode.revision for prefill, decode in pairs)
-    assert {decode.instance for _, decode in pairs} == {"d0", "d1"}
+def test_only_revisions_with_both_roles_are_picked():
+    mixed = router(P0, target("p1", "Prefill", "1"), target("p3", "Prefill", "3"), D0, target("d2", "Decode", "2"))
+    assert {mixed.pick("Prefill").instance for _ in range(3)} == {"p0"}
+    assert {mixed.pick("Decode").instance for _ in range(3)} == {"d0"}
+
+
+def test_a_revision_is_kept():
+    two = router(P0, target("p1", "Prefill", "1"), D0, target("d1", "Decode", "1"))
+    assert {two.pick("Decode", revision="1").instance for _ in range(3)} == {"d1"}
+    with pytest.raises(NoTarget):
+        two.pick("Decode", revision="2")
 
 
 def test_equal_instances_take_turns():
     turns = router(P0, P1, D0, D1, D2)
-    picked = [turns.pick() for _ in range(12)]
-    assert Counter(pair.decode.instance for pair in picked) == {"d0": 4, "d1": 4, "d2": 4}
-    assert Counter(pair.prefill.instance for pair in picked) == {"p0": 6, "p1": 6}
+    assert Counter(turns.pick("Decode").instance for _ in range(12)) == {"d0": 4, "d1": 4, "d2": 4}
+    assert Counter(turns.pick("Prefill").instance for _ in range(12)) == {"p0": 6, "p1": 6}
 
 
 def test_the_least_loaded_is_picked():
@@ -63,14 +69,14 @@ def test_the_least_loaded_is_picked():
         for _ in range(2):
             held.enter_context(loaded.hold(D0))
         held.enter_context(loaded.hold(D1))
-        assert {loaded.pick().decode.instance for _ in range(3)} == {"d1"}
-    assert {loaded.pick().decode.instance for _ in range(2)} == {"d0", "d1"}
+        assert {loaded.pick("Decode").instance for _ in range(3)} == {"d1"}
+    assert {loaded.pick("Decode").instance for _ in range(2)} == {"d0", "d1"}
 
 
 def test_instances_that_failed_are_the_last_choice():
     either = router(P0, D0, D1)
-    assert {either.pick(avoid={"d0"}).decode.instance for _ in range(3)} == {"d1"}
-    assert {either.pick(avoid={"d0", "d1"}).decode.instance for _ in range(2)} == {"d0", "d1"}
+    assert {either.pick("Decode", {"d0"}).instance for _ in range(3)} == {"d1"}
+    assert {either.pick("Decode", {"d0", "d1"}).instance for _ in range(2)} == {"d0", "d1"}
 
 
 def test_epoch_rules():
@@ -86,11 +92,11 @@ def test_epoch_rules():
         with pytest.raises(Refused):
             kept.replace(refused)
     assert kept.epoch == 5
-    assert kept.pick() == (P1, D1)
+    assert (kept.pick("Prefill"), kept.pick("Decode")) == (P1, D1)
 
 
 def test_load_survives_new_routes():
     changing = router(P0, D0, D1)
     with changing.hold(D0):
         changing.replace(Routes(deployment="chat", epoch=2, targets=(P0, D0, D2)))
-        assert {changing.pick().decode.instance for _ in range(3)} == {"d2"}
+        assert {changing.pick("Decode").instance for _ in range(3)} == {"d2"}

@@ -1,0 +1,79 @@
+"""What one request carries through its attempts: the job itself, who failed it, how long it is still tried."""
+
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from flowserve.frontend.metrics import FrontendMetrics
+from flowserve.frontend.upstream import UpstreamLost
+from flowserve.wire import GenerateRequest, Sampling, Target
+
+RETRY_SECONDS = 5.0  # from the first loss to the last new attempt
+FIRST_PAUSE_SECONDS = 0.05
+LONGEST_PAUSE_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class Job:
+    """A request in tokens, ready to run. Its seed is fixed, so each attempt draws the same tokens."""
+
+    request_id: str
+    prompt: tuple[int, ...]
+    max_tokens: int
+    sampling: Sampling
+    stop: tuple[str, ...] = ()
+    ignore_eos: bool = False
+
+
+class Patience:
+    """How long one request is tried again: for RETRY_SECONDS from its first loss, with growing pauses between."""
+
+    def __init__(
+        self, metrics: FrontendMetrics, clock: Callable[[], float], sleep: Callable[[float], Awaitable[None]]
+    ) -> None:
+        self._metrics, self._clock, self._sleep = metrics, clock, sleep
+        self._deadline: float | None = None
+        self._pause = FIRST_PAUSE_SECONDS
+
+    async def pause(self) -> bool:
+        """Wait before another try; False, at once, if there shall be none."""
+        now = self._clock()
+        if self._deadline is None:
+            self._deadline = now + RETRY_SECONDS
+        if now >= self._deadline:
+            return False
+        await self._sleep(self._pause)
+        self._pause = min(2 * self._pause, LONGEST_PAUSE_SECONDS)
+        self._metrics.retries.add()
+        return True
+
+
+class Run:
+    """A job under way: its attempts so far, and the instances that failed it."""
+
+    def __init__(self, job: Job, started: float) -> None:
+        self.job = job
+        self.started = started
+        self.attempts = 0
+        self.avoid: set[str] = set()
+
+    def next_attempt(self) -> GenerateRequest:
+        """The message to engines; each attempt has an id of its own, as the one before may still be dying."""
+        self.attempts += 1
+        return GenerateRequest(
+            request_id=f"{self.job.request_id}-{self.attempts}",
+            prompt=self.job.prompt,
+            max_tokens=self.job.max_tokens,
+            sampling=self.job.sampling,
+            stop=self.job.stop,
+            ignore_eos=self.job.ignore_eos,
+        )
+
+    @contextmanager
+    def blame(self, target: Target) -> Iterator[None]:
+        """An instance that is lost inside the context is avoided from then on."""
+        try:
+            yield
+        except UpstreamLost:
+            self.avoid.add(target.instance)
+            raise
