@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,11 +21,8 @@ from xccl.errors import CorruptField
 from xccl.field import Lost, await_field, publish
 from xccl.layout import GroupMap, Kind, Layout
 from xccl.memory import RemoteMemory
-from xccl.routing import Route, route, weighted_sum
+from xccl.routing import Floats, Route, weighted_sum
 from xccl.steps import Steps
-
-Floats = NDArray[np.float32]
-Integers = NDArray[np.integer[Any]]
 
 
 @dataclass(frozen=True)
@@ -66,13 +62,11 @@ class AllToAll:
         fields = yield from self._exchange(Kind.VOTE, event, [(word, 0)] * len(self._memories))
         return tuple(first for first, _ in fields)
 
-    def dispatch(self, x: Floats, expert_ids: Integers, owner: Integers) -> Steps[Dispatched]:
+    def dispatch(self, x: Floats, sent: Route) -> Steps[Dispatched]:
         """Send each token to the owners of its experts; see Group.dispatch."""
         event = self._next(Kind.DISPATCH)
-        sent = route(expert_ids, owner, len(self._memories))
         own = self._memories[self._rank]
-        token_of_pair = sent.order // max(expert_ids.shape[1], 1)
-        yield from own.write(self._map.tokens(event), x[token_of_pair])
+        yield from own.write(self._map.tokens(event), x[sent.tokens])
         yield from own.write(self._map.experts(event), sent.experts)
         fields = yield from self._exchange(Kind.DISPATCH, event, list(zip(sent.offsets, sent.counts, strict=True)))
         for source, (offset, count) in enumerate(fields):

@@ -20,8 +20,8 @@ from __future__ import annotations
 from typing import Final, Self
 
 from xccl.endpoint import Endpoint, Peer, ring_name
-from xccl.errors import Broken, CorruptField, EventMismatch, PeerLost
-from xccl.field import Lost, await_field, publish
+from xccl.errors import Broken, CorruptField, EventMismatch
+from xccl.field import Lost, await_field, await_word, publish
 from xccl.layout import Layout, RingMap
 from xccl.memory import Buffer, RemoteMemory, octets
 from xccl.shm import Segment
@@ -88,12 +88,7 @@ class Ring:
                 return filled
 
     def _await_acknowledged(self, tail: int) -> Steps[None]:
-        gone: PeerLost | None = None
-        while (acknowledged := (yield from self._own.load(self._map.acknowledged))) < tail:
-            if gone is not None:
-                raise gone
-            gone = self._lost()
-            yield
+        acknowledged = yield from await_word(self._own, self._map.acknowledged, tail, self._lost)
         if acknowledged > self._sent:
             raise CorruptField(f"{acknowledged} chunks are acknowledged, {self._sent} were sent")
 

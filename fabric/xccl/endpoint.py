@@ -127,11 +127,13 @@ class Endpoint:
             raise PeerLost(peer.rank, f"there is no endpoint at {peer.uri}")
         watch = self.watch([(peer.rank, home)])
         gone: PeerLost | None = None
+        fresh = True
         while (segment := shm.attach(directory, peer.incarnation, name, self.layout, nbytes)) is None:
             if gone is not None:
                 raise gone
             gone = watch.lost()
-            yield
+            yield fresh
+            fresh = False
         return segment
 
     def watch(self, peers: Sequence[tuple[int, Segment]]) -> Watch:

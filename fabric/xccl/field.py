@@ -34,21 +34,24 @@ def publish(memory: RemoteMemory, offset: int, word: int, first: int, second: in
     yield from memory.store(offset, word)
 
 
-def await_word(memory: RemoteMemory, offset: int, word: int, lost: Lost) -> Steps[None]:
-    """Wait until the publishing word at `offset` is `word`. Raises EventMismatch when it is already larger."""
+def await_word(memory: RemoteMemory, offset: int, least: int, lost: Lost) -> Steps[int]:
+    """Wait until the word at `offset`, which only grows, is at least `least`; returns it. Raises PeerLost."""
     gone: PeerLost | None = None
-    while (seen := (yield from memory.load(offset))) != word:
-        if seen > word:
-            raise EventMismatch(f"waited for {word} at offset {offset}, but the peer is already at {seen}")
+    fresh = True
+    while (seen := (yield from memory.load(offset))) < least:
         if gone is not None:
             raise gone  # it was gone before this load, so that nothing more will come
         gone = lost()
-        yield
+        yield fresh
+        fresh = False
+    return seen
 
 
 def await_field(memory: RemoteMemory, offset: int, word: int, lost: Lost) -> Steps[tuple[int, int]]:
     """Wait for `word` and return the payload. Raises EventMismatch, CorruptField, PeerLost."""
-    yield from await_word(memory, offset, word, lost)
+    seen = yield from await_word(memory, offset, word, lost)
+    if seen > word:
+        raise EventMismatch(f"waited for {word} at offset {offset}, but the peer is already at {seen}")
     first = yield from memory.load(offset + 8)
     second = yield from memory.load(offset + 16)
     if (yield from memory.load(offset + 24)) != _seal(word, first, second):

@@ -13,9 +13,10 @@ from typing import Any, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from xccl.alltoall import AllToAll, Dispatched, Floats, Integers
+from xccl.alltoall import AllToAll, Dispatched
 from xccl.endpoint import Endpoint, Peer, group_name
 from xccl.errors import Broken
+from xccl.routing import Floats, Integers, route
 from xccl.shm import Segment
 from xccl.steps import Steps
 
@@ -62,7 +63,6 @@ class Group:
 
     def leave(self) -> None:
         """Close the own segment: peers that wait for this rank get PeerLost. Idempotent."""
-        self._usable = False
         self._own.close()
 
     def vote(self, word: int) -> Steps[tuple[int, ...]]:
@@ -89,7 +89,8 @@ class Group:
         _check("x", x, np.float32, (expert_ids.shape[0], layout.hidden))
         if expert_ids.ndim != 2 or expert_ids.shape[0] > layout.max_tokens or expert_ids.shape[1] > layout.top_k:
             raise ValueError(f"expert_ids is {expert_ids.shape}, at most ({layout.max_tokens}, {layout.top_k})")
-        return self._exclusively(self._protocol.dispatch(x, expert_ids, owner))
+        sent = route(expert_ids, owner, self.size)
+        return self._exclusively(self._protocol.dispatch(x, sent))
 
     def combine(self, y: Floats, dispatched: Dispatched, weights: Floats) -> Steps[Floats]:
         """Bring every token's results back and sum them by weight, in float32, in the order of k. A full barrier.
@@ -104,7 +105,7 @@ class Group:
         return self._exclusively(self._protocol.combine(y, dispatched, weights))
 
     def _exclusively(self, steps: Steps[T]) -> Steps[T]:
-        if not self._usable:
+        if not self._usable or self._own.closed:
             raise Broken(f"epoch {self.epoch}: the group is in use, was left, or failed; join the next epoch")
         self._usable = False
         result = yield from steps

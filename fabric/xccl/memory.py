@@ -39,7 +39,7 @@ class RemoteMemory(Protocol):
 class MappedMemory:
     """RemoteMemory over a buffer in this address space: a mapped file or, in tests, a bytearray."""
 
-    before_access: Iterable[None] = ()
+    before_access: Iterable[bool] = ()
     """Yielded from before every access. Memory is always ready, so that nothing waits here; a test that explores
     interleavings puts a yield in."""
 

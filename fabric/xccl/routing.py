@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+Floats: TypeAlias = NDArray[np.float32]
+Integers: TypeAlias = NDArray[np.integer[Any]]
 
 
 @dataclass(frozen=True)
 class Route:
     """The (token, expert) pairs of one dispatch, sorted by target rank, within a rank in (token, k) order.
 
-    order: intp[T*K], the pair (numbered t*K + k) of each sorted row; experts: int32[T*K], in sorted order;
-    offsets, counts: first row and number of rows for each rank.
+    order: intp[T*K], the pair (numbered t*K + k) of each sorted row; tokens: intp[T*K], the row of x it comes from;
+    experts: int32[T*K], in sorted order; offsets, counts: first row and number of rows for each rank.
     """
 
     order: NDArray[np.intp]
+    tokens: NDArray[np.intp]
     experts: NDArray[np.int32]
     offsets: tuple[int, ...]
     counts: tuple[int, ...]
 
 
-def route(expert_ids: NDArray[np.integer[Any]], owner: NDArray[np.integer[Any]], ranks: int) -> Route:
+def route(expert_ids: Integers, owner: Integers, ranks: int) -> Route:
     """Sort pairs by the rank that owns their expert.
 
     expert_ids: int[T, K]; owner: int[E], the rank of each expert. Raises ValueError for an unknown expert or rank.
@@ -37,12 +41,11 @@ def route(expert_ids: NDArray[np.integer[Any]], owner: NDArray[np.integer[Any]],
         raise ValueError(f"owner names rank {counts.shape[0] - 1}, the group has {ranks}")
     order = np.argsort(targets, kind="stable")
     offsets = np.cumsum(counts) - counts
-    return Route(order, flat[order], tuple(offsets.tolist()), tuple(counts.tolist()))
+    tokens = order // max(expert_ids.shape[1], 1)
+    return Route(order, tokens, flat[order], tuple(offsets.tolist()), tuple(counts.tolist()))
 
 
-def weighted_sum(
-    rows: NDArray[np.float32], order: NDArray[np.intp], weights: NDArray[np.float32]
-) -> NDArray[np.float32]:
+def weighted_sum(rows: Floats, order: NDArray[np.intp], weights: Floats) -> Floats:
     """Sum each token's K results with its weights, in float32 and in the order of k.
 
     rows: f32[T*K, H], sorted as `order` says; weights: f32[T, K]. Returns f32[T, H].
@@ -52,5 +55,5 @@ def weighted_sum(
     pairs[order] = rows
     grouped = pairs.reshape(tokens, top_k, rows.shape[1])
     grouped *= weights[:, :, np.newaxis]
-    total: NDArray[np.float32] = grouped.sum(axis=1)
+    total: Floats = grouped.sum(axis=1)
     return total

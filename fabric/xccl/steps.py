@@ -2,7 +2,7 @@
 
 A protocol is written once, as `Steps[T]`: it yields wherever it would block and returns a `T`. Who calls `next`
 decides what waiting means: `run` blocks the thread, `arun` keeps an event loop alive, a test explores every
-interleaving of several protocols.
+interleaving of several protocols. What it yields says whether a new wait begins or the same one goes on.
 
 No driver spins bare. With more processes than cores the peer that is waited for may need this very core, so each
 round gives the core away (`sched_yield`); after that a wait naps for an eighth of the time it has lasted, at most
@@ -20,11 +20,11 @@ from typing import Final, TypeAlias, TypeVar
 from xccl.errors import Timeout
 
 T = TypeVar("T")
-Steps: TypeAlias = Generator[None, None, T]
+Steps: TypeAlias = Generator[bool, None, T]
 
 _LONGEST_NAP: Final = 1e-3
 _SHORTEST_NAP: Final = 50e-6  # the kernel's timer slack: a shorter nap would not be shorter
-_LOOP_SPIN: Final = 150e-6  # how long `arun` keeps the loop waiting before it first goes around
+_LOOP_SPIN: Final = 150e-6  # how long `arun` keeps the loop from going around
 _LOOP_SHORTEST_NAP: Final = 250e-6  # epoll counts milliseconds, so that a nap here takes one
 
 
@@ -38,17 +38,19 @@ def run(steps: Steps[T], *, timeout: float) -> T:
 
     Timeout is raised at the point where the steps were waiting, so that the traceback says what for.
     """
-    began = time.monotonic()
+    began = since = time.monotonic()
     while True:
         try:
-            next(steps)
+            fresh = next(steps)
         except StopIteration as stop:
             result: T = stop.value
             return result
-        waited = time.monotonic() - began
-        if waited >= timeout:
+        now = time.monotonic()
+        if now - began >= timeout:
             steps.throw(_expired(timeout))
-        if nap := _nap(waited, _SHORTEST_NAP):
+        if fresh:
+            since = now
+        if nap := _nap(now - since, _SHORTEST_NAP):
             time.sleep(nap)
         else:
             os.sched_yield()
@@ -59,20 +61,24 @@ async def arun(steps: Steps[T], *, timeout: float) -> T:
 
     The loop is held for at most about 150 µs at a time. Cancelling the task closes the steps.
     """
-    began = time.monotonic()
+    began = since = went_around = time.monotonic()
     try:
         while True:
             try:
-                next(steps)
+                fresh = next(steps)
             except StopIteration as stop:
                 result: T = stop.value
                 return result
-            waited = time.monotonic() - began
-            if waited >= timeout:
+            now = time.monotonic()
+            if now - began >= timeout:
                 steps.throw(_expired(timeout))
+            if fresh:
+                since = now
             os.sched_yield()
-            if waited >= _LOOP_SPIN:
-                await asyncio.sleep(_nap(waited, _LOOP_SHORTEST_NAP))
+            nap = _nap(now - since, _LOOP_SHORTEST_NAP)
+            if nap or now - went_around >= _LOOP_SPIN:
+                await asyncio.sleep(nap)
+                went_around = time.monotonic()
     finally:
         steps.close()
 

@@ -1,0 +1,107 @@
+"""The drivers of steps, the doorbell, and the fenced accesses of weakly ordered machines."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import traceback
+
+import pytest
+
+from xccl import Doorbell, Steps, Timeout, arun, atomics, run
+
+
+def count_to(number: int) -> Steps[int]:
+    for _ in range(number):
+        yield True
+    return number
+
+
+def wait_for_nothing() -> Steps[None]:
+    while True:
+        yield False
+
+
+def test_run_returns_the_result() -> None:
+    assert run(count_to(3), timeout=1) == 3
+    assert run(count_to(0), timeout=0) == 0
+
+
+async def test_arun_returns_the_result() -> None:
+    assert await arun(count_to(3), timeout=1) == 3
+
+
+def test_a_timeout_says_where_the_steps_were_waiting() -> None:
+    with pytest.raises(Timeout, match=r"within 0\.01 s") as raised:
+        run(wait_for_nothing(), timeout=0.01)
+    assert "wait_for_nothing" in "".join(traceback.format_tb(raised.value.__traceback__))
+
+
+async def test_the_loop_goes_around_while_arun_waits() -> None:
+    rounds = 0
+
+    async def heartbeat() -> None:
+        nonlocal rounds
+        while True:
+            rounds += 1
+            await asyncio.sleep(0)
+
+    beating = asyncio.create_task(heartbeat())
+    with pytest.raises(Timeout):
+        await arun(wait_for_nothing(), timeout=0.05)
+    beating.cancel()
+    assert rounds > 20
+
+
+async def test_cancelling_closes_the_steps() -> None:
+    closed = asyncio.Event()
+
+    def steps() -> Steps[None]:
+        try:
+            yield from wait_for_nothing()
+        finally:
+            closed.set()
+
+    task = asyncio.create_task(arun(steps(), timeout=10))
+    await asyncio.sleep(0.001)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert closed.is_set()
+
+
+async def test_a_ring_wakes_and_many_rings_wake_once() -> None:
+    with Doorbell("127.0.0.1") as mine, Doorbell("127.0.0.1") as peers:
+        for _ in range(3):
+            peers.ring(mine.address)
+        await asyncio.wait_for(mine.wait(), 5)
+        waiting = asyncio.create_task(mine.wait())
+        await asyncio.sleep(0.01)
+        assert not waiting.done()
+        peers.ring(mine.address)
+        await asyncio.wait_for(waiting, 5)
+
+
+async def test_ringing_where_nobody_listens_is_harmless() -> None:
+    with Doorbell("127.0.0.1") as mine, Doorbell("127.0.0.1") as peers:
+        with Doorbell("127.0.0.1") as gone:
+            nowhere = gone.address
+        for _ in range(3):
+            mine.ring(nowhere)
+        peers.ring(mine.address)
+        await asyncio.wait_for(mine.wait(), 5)
+
+
+def test_fenced_accesses_work_from_several_threads() -> None:
+    words = memoryview(bytearray(16)).cast("Q")
+
+    def count(index: int) -> None:
+        for _ in range(2000):
+            atomics._fenced_store(words, index, atomics._fenced_load(words, index) + 1)
+
+    threads = [threading.Thread(target=count, args=(i,)) for i in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert list(words) == [2000, 2000]
