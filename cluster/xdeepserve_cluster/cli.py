@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from shlex import quote
 from typing import Annotated
 
@@ -31,23 +32,21 @@ def _explained() -> Iterator[None]:
 @app.command()
 def up(
     name: Name = "demo",
-    servers: Annotated[str, typer.Option(help="Emulated servers: chip and number, comma-separated.")] = "910B=2,910C=4",
-    superpod: Annotated[str, typer.Option(help="The SuperPod that the servers belong to.")] = "pod-a",
-    agent: Annotated[bool, typer.Option(help="Run the emulated servers.")] = True,
+    servers: Annotated[str | None, typer.Option(metavar="SPEC", help="Emulated servers, as 910B=2,910C=4.")] = None,
+    superpod: Annotated[str | None, typer.Option(help="The SuperPod of the servers; pod-a at first.")] = None,
+    models: Annotated[
+        Path | None, typer.Option(exists=True, file_okay=False, help="The directory that is file:///models/.")
+    ] = None,
+    agent: Annotated[bool | None, typer.Option(help="Run the emulated servers.")] = None,
 ) -> None:
-    """Bring a cluster up, or repair it; does nothing if it is up."""
-    from pydantic import ValidationError
-
+    """Bring a cluster up, or repair it; does nothing if it is up. What is not given stays as it is."""
     from xdeepserve_cluster import controlplane
     from xdeepserve_cluster.progress import Progress
 
+    options = {"servers": servers, "superpod": superpod, "models": models, "agent": agent}
+    given = {option: value for option, value in options.items() if value is not None}
     with _explained():
-        try:
-            spec = controlplane.ClusterSpec(name=name, servers=servers, superpod=superpod, agent=agent)
-        except ValidationError as error:
-            first = error.errors()[0]
-            raise ClusterError(f"--{first['loc'][0]}: {first['msg']} (given: {first['input']!r})") from None
-        cluster = controlplane.up(spec, progress=Progress())
+        cluster = controlplane.up(controlplane.specify(name, given), progress=Progress())
     typer.echo(f"export KUBECONFIG={quote(str(cluster.kubeconfig))} PATH={quote(str(cluster.tools))}:$PATH")
 
 

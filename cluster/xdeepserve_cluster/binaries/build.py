@@ -41,7 +41,7 @@ def build(tools: Sequence[Tool], environ: Mapping[str, str], progress: Progress)
         missing = [tool for tool in tools if not cached_path(tool, environ).is_file()]
         if not missing:
             return
-        progress.note("The first start builds the cluster's binaries: about ten minutes on two cores, only once.")
+        progress.note("Missing binaries are built now, once: all of them take about ten minutes on two cores.")
         go = find_go(max(needed_go(tool.module) for tool in missing), environ, progress)
         for number, tool in enumerate(missing, 1):
             with progress.step(f"building {tool.name} {tool.version} ({number} of {len(missing)})") as step:

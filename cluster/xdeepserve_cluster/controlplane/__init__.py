@@ -1,7 +1,7 @@
 """A real Kubernetes control plane as plain processes of one user: no root, no containers."""
 
 from xdeepserve_cluster.controlplane.bringup import up
-from xdeepserve_cluster.controlplane.cluster import Cluster, get
+from xdeepserve_cluster.controlplane.cluster import Cluster, get, specify
 from xdeepserve_cluster.controlplane.health import ClusterStatus, ComponentStatus, status
 from xdeepserve_cluster.controlplane.logs import log_file, read_log
 from xdeepserve_cluster.controlplane.spec import ClusterSpec
@@ -16,6 +16,7 @@ __all__ = [
     "get",
     "log_file",
     "read_log",
+    "specify",
     "status",
     "up",
 ]

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
 
 from xdeepserve_cluster.controlplane.components import api_server_url
 from xdeepserve_cluster.controlplane.layout import Layout
@@ -41,3 +45,18 @@ def get(name: str, root: Path | None = None) -> Cluster:
     if state is None:
         raise ClusterError(f"there is no cluster {name!r} in {layout.root}: run 'xdeepserve cluster up'")
     return Cluster(name, state.spec, api_server_url(state.ports), layout.directory, layout.kubeconfig, layout.tools)
+
+
+def specify(name: str, given: Mapping[str, Any], root: Path | None = None) -> ClusterSpec:
+    """The specification for `up`: what is `given`, else what the cluster `name` has already, else the defaults.
+
+    Raises ClusterError, naming the setting, if a value is unfit.
+    """
+    state = load_state(layout_of(name, root))
+    base = state.spec.model_dump() if state else {"name": name}
+    try:
+        return ClusterSpec.model_validate({**base, **given})
+    except ValidationError as error:
+        first = error.errors()[0]
+        reason = first["msg"].removeprefix("Value error, ")
+        raise ClusterError(f"{first['loc'][0]} is {first['input']!r}: {reason}") from None

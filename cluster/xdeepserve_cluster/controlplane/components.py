@@ -125,7 +125,7 @@ class _Plan:
         return self._component("kube-scheduler", self._api_client("kube-scheduler"), 1, health)
 
     def agent(self, spec: ClusterSpec) -> Component:
-        flags = {
+        flags: dict[str, object] = {
             "kubeconfig": self.layout.kubeconfigs / "agent",
             "state-dir": self.layout.agent,
             "shm-dir": self.layout.shared_memory,
@@ -137,6 +137,8 @@ class _Plan:
             "port": self.ports["agent"],
             "ready-file": self.layout.agent_ready,
         }
+        if spec.models:
+            flags["models-dir"] = spec.models.absolute()
         # -P: what lies in the directory where the user stands must not be imported.
         argv = (sys.executable, "-P", "-m", "xdeepserve_cluster.agent", *_arguments(flags))
         return Component("agent", argv, 1, (FileCheck(self.layout.agent_ready),), grace_s=10.0)

@@ -46,7 +46,7 @@ class ClusterStatus:
             "ready": self.ready,
             "server": cluster.server,
             "kubeconfig": str(cluster.kubeconfig),
-            "spec": cluster.spec.model_dump(),
+            "spec": cluster.spec.model_dump(mode="json"),
             "components": [asdict(component) for component in self.components],
         }
 

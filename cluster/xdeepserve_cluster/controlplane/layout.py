@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-# In the environment of every process of a cluster, with its directory as the value.
+# In the environment of every process of a cluster, its pods' included, with its directory as the value.
 MARKER = "XDEEPSERVE_CLUSTER_DIRECTORY"
 
 

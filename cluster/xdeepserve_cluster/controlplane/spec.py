@@ -15,7 +15,10 @@ _SERVERS = re.compile(r"^(910B|910C)=(\d{1,4})$")
 
 
 class ClusterSpec(BaseModel):
-    """A named cluster: its emulated servers (`910B=2,910C=4`: chip and number), or none without the agent."""
+    """A named cluster: its emulated servers (`910B=2,910C=4`: chip and number), or none without the agent.
+
+    `models` is what `file:///models/` stands for on the servers; without it, that directory of this machine.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -23,6 +26,7 @@ class ClusterSpec(BaseModel):
     agent: bool = True
     servers: str = Field("910B=2,910C=4", max_length=64)
     superpod: DnsLabel = "pod-a"
+    models: Path | None = None
 
     @field_validator("servers")
     @classmethod

@@ -1,13 +1,12 @@
 """Taking a cluster down, whatever state it is in.
 
-The agent goes first and stops its pods; then what is left of the pods, the control plane, and finally anything that
-carries the cluster's mark without being written down anywhere (its `up` was killed between starting and noting it).
+The agent goes first and stops its pods. Then everything that carries the cluster's mark without being written down:
+pods whose agent was killed, and what an `up` started that was killed before noting it. The control plane goes last.
 The state file shows that the directory is a cluster's: without it nothing is removed.
 """
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from xdeepserve_cluster.processes import ProcessId
 from xdeepserve_cluster.progress import Progress
 
 AGENT_GRACE_S = 10.0
-POD_GRACE_S = 2.0
+OTHERS_GRACE_S = 2.0
 CONTROL_PLANE_GRACE_S = 3.0
 
 
@@ -48,32 +47,21 @@ def down(name: str = "demo", *, root: Path | None = None, progress: Progress | N
     return True
 
 
-def pod_processes(agent_state: Path) -> list[ProcessId]:
-    """What the agent wrote down about its pods' processes: `[[pid, start], …]` in the `pids.json` of each pod.
-
-    A file that does not have this form is passed over: it may be half of one.
-    """
-    found = []
-    for path in agent_state.glob("pods/*/pids.json"):
-        try:
-            found += [ProcessId(int(pid), int(start)) for pid, start in json.loads(path.read_text())]
-        except (OSError, ValueError, TypeError):
-            continue
-    return found
-
-
 def _stop_everything(layout: Layout) -> None:
     recorded = _recorded(layout)
     survivors = processes.stop([recorded.pop("agent")], AGENT_GRACE_S) if "agent" in recorded else []
-    survivors += processes.stop(pod_processes(layout.agent), POD_GRACE_S)
+    survivors += processes.stop(_marked(layout) - set(recorded.values()), OTHERS_GRACE_S)
     # The clients of the API server before it, and it before its store: no log full of refused connections.
     for name in ("kube-scheduler", "kube-controller-manager", "kube-apiserver", "etcd"):
         if name in recorded:
             survivors += processes.stop([recorded[name]], CONTROL_PLANE_GRACE_S)
-    survivors += processes.stop(processes.marked(MARKER, str(layout.directory)), POD_GRACE_S)
-    if survivors:
+    if survivors := [process for process in survivors if process.alive()]:
         pids = ", ".join(str(process.pid) for process in survivors)
         raise ClusterError(f"processes {pids} do not end, even when killed; {layout.directory} was left in place")
+
+
+def _marked(layout: Layout) -> set[ProcessId]:
+    return set(processes.marked(MARKER, str(layout.directory)))
 
 
 def _recorded(layout: Layout) -> dict[str, ProcessId]:

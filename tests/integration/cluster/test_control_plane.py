@@ -95,6 +95,33 @@ def test_processes_that_are_written_down_nowhere_are_known_by_their_mark(root: P
     assert not cluster.directory.exists()
 
 
+POD = """
+apiVersion: v1
+kind: Pod
+metadata: {name: stubborn}
+spec:
+  containers:
+  - {name: main, image: none, command: [sh, -c, "trap '' TERM; while :; do sleep 1; done"]}
+"""
+
+
+def test_down_ends_the_pods_of_a_killed_agent(root: Path, tmp_path: Path) -> None:
+    spec = ClusterSpec(name=NAME, servers="910B=1")
+    cluster = up(spec, root=root)
+    (tmp_path / "pod.yaml").write_text(POD)
+    kubectl(cluster, "create", "-f", str(tmp_path / "pod.yaml"))
+    kubectl(cluster, "wait", "--for=condition=Ready", "pod/stubborn", "--timeout=20s")
+    os.kill(pids(root)["agent"] or 0, signal.SIGKILL)
+    up(spec, root=root)
+    kubectl(cluster, "wait", "--for=condition=Ready", "pod/stubborn", "--timeout=20s")
+    os.kill(pids(root)["agent"] or 0, signal.SIGKILL)
+    control_plane = len(pids(root)) - 1
+    assert len(processes.marked(MARKER, str(cluster.directory))) > control_plane
+    down(NAME, root=root)
+    assert processes.marked(MARKER, str(cluster.directory)) == []
+    assert not list(Path("/dev/shm").glob(f"xds-{NAME}-*"))
+
+
 def test_a_failing_component_is_reported_with_its_log_and_leaves_nothing_running(
     root: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

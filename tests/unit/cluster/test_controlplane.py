@@ -14,14 +14,13 @@ import yaml
 from cryptography import x509
 from pydantic import ValidationError
 
-from xdeepserve_cluster.controlplane import ClusterSpec, down, get, up
+from xdeepserve_cluster.controlplane import ClusterSpec, down, get, specify, up
 from xdeepserve_cluster.controlplane.components import COMPONENTS, PORT_NAMES, components
 from xdeepserve_cluster.controlplane.kubeconfig import kubeconfig
 from xdeepserve_cluster.controlplane.layout import Layout
 from xdeepserve_cluster.controlplane.pki import ensure_pki
 from xdeepserve_cluster.controlplane.ports import FIRST, LAST, choose_ports, is_free
 from xdeepserve_cluster.controlplane.state import ClusterState, load_state, save_state
-from xdeepserve_cluster.controlplane.teardown import pod_processes
 from xdeepserve_cluster.errors import ClusterError
 from xdeepserve_cluster.files import write_atomically
 from xdeepserve_cluster.processes import ProcessId, identify
@@ -121,13 +120,6 @@ def test_processes_of_an_earlier_boot_do_not_run() -> None:
     assert state.model_copy(update={"boot": "an earlier one"}).running() == {}
 
 
-def test_pods_processes_are_read_from_whole_files_only(tmp_path: Path) -> None:
-    for pod, text in {"a": "[[1, 2], [3, 4]]", "b": "[[5,", "c": '[["x", 1]]', "d": "{}", "e": "[[6, 7]]"}.items():
-        (tmp_path / "pods" / pod).mkdir(parents=True)
-        (tmp_path / "pods" / pod / "pids.json").write_text(text)
-    assert sorted(pod_processes(tmp_path)) == [ProcessId(1, 2), ProcessId(3, 4), ProcessId(6, 7)]
-
-
 def test_certificates_are_made_once_and_keys_are_private(layout: Layout) -> None:
     ensure_pki(layout.pki)
     before = {path.name: path.read_bytes() for path in layout.pki.iterdir()}
@@ -189,3 +181,13 @@ def test_the_state_file_can_be_read_by_others(layout: Layout) -> None:
     document = json.loads(layout.state_file.read_text())
     assert document["processes"] == {"etcd": [1, 2]}
     assert document["ports"]["etcd"] == PORTS["etcd"]
+
+
+def test_what_is_not_given_stays_as_it_is(layout: Layout) -> None:
+    assert specify("demo", {}, layout.root) == ClusterSpec()
+    save_state(layout, ClusterState(spec=ClusterSpec(superpod="pod-b", models=Path("/m")), ports=PORTS))
+    assert specify("demo", {"agent": False}, layout.root) == ClusterSpec(
+        superpod="pod-b", models=Path("/m"), agent=False
+    )
+    with pytest.raises(ClusterError, match="servers is 'many': must be CHIP=NUMBER"):
+        specify("demo", {"servers": "many"}, layout.root)
