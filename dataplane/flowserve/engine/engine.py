@@ -29,14 +29,14 @@ from flowserve.engine.role import Role
 from flowserve.engine.scheduler import Scheduler
 from flowserve.engine.state import Lifecycle
 from flowserve.epoch import Refused
-from flowserve.output.link import Cancel, Hopeless, Link, Listening, Submit
+from flowserve.output.link import Cancel, Failed, Hopeless, Link, Listening, Submit
 from flowserve.process import Unusable, together
 from flowserve.source import model_directory
 from flowserve.transfer.pull import Puller
 from flowserve.transfer.push import Pusher
 from flowserve.transfer.tickets import TicketBook
 from flowserve.wire import EngineConfig, EngineStatus, Membership, TransferTicket
-from xccl import Doorbell, Endpoint, sweep
+from xccl import Doorbell, Endpoint
 
 SHM_VARIABLE = "XCCL_SHM_DIR"
 WAITING_PER_PLACE = 16  # requests that may wait for each place in the batch
@@ -110,10 +110,14 @@ class Engine:
                     self._output_listens.set()
                 case Hopeless(reason=reason, message=text):
                     raise Unusable(reason, text)
-                case Submit(key=key, request=request) if self._intake:
-                    self._intake.submit(key, request)
-                case Cancel(key=key) if self._intake:
-                    self._intake.cancel(key)
+                case Submit(key=key, request=request):
+                    if self._intake is None:
+                        self._link.send(Failed(key=key, error="the engine is loading its model", retryable=True))
+                    else:
+                        self._intake.submit(key, request)
+                case Cancel(key=key):
+                    if self._intake is not None:
+                        self._intake.cancel(key)
                 case _:
                     raise OutputLost(f"the output process said something out of turn: {message.kind}")
         raise OutputLost("the output process has ended")
@@ -124,7 +128,6 @@ class Engine:
         directory = os.environ.get(SHM_VARIABLE) or "/dev/shm"
         async with AsyncExitStack() as stack:
             endpoint = stack.enter_context(Endpoint.create(directory, self._life.incarnation, runtime.layout))
-            sweep(directory)
             doorbell = stack.enter_context(Doorbell(config.host, config.doorbell_port))
             scheduler = Scheduler(runtime.pool, limits.max_batch, WAITING_PER_PLACE * limits.max_batch)
             intake = Intake(

@@ -21,7 +21,7 @@ from flowserve.engine.role import Role
 from flowserve.engine.scheduler import Scheduler
 from flowserve.engine.state import Lifecycle
 from flowserve.wire import Member, Membership
-from xccl import Doorbell, Endpoint, Group, Peer, XcclError, arun
+from xccl import Doorbell, Endpoint, Group, Peer, XcclError, arun, sweep
 
 JOIN_SECONDS = 30.0  # the memberships of all ranks are sent at about the same time
 
@@ -85,6 +85,7 @@ class Epochs:
     async def _live(self, membership: Membership) -> None:
         me, members = self._life.member, membership.members
         peers = [Peer(each.rank, each.incarnation, each.fabric_uri) for each in members]
+        sweep(self._endpoint.directory)  # a new epoch often means that somebody died
         experts = await asyncio.to_thread(self._runtime.experts_of, me.rank, len(members))
         group = await arun(
             Group.join(self._endpoint, epoch=membership.epoch, rank=me.rank, peers=peers), timeout=JOIN_SECONDS

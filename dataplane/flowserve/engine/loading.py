@@ -12,6 +12,7 @@ from pathlib import Path
 from flowserve.cache import BlockPool
 from flowserve.engine.experts import owned
 from flowserve.model import CheckpointError, ExpertWeights, Model, UnsupportedModel, Weights
+from flowserve.model.checkpoint import INDEX_FILE, SINGLE_FILE
 from flowserve.process import Unusable
 from flowserve.wire import Limits
 from xccl import Layout
@@ -22,8 +23,9 @@ class Runtime:
 
     def __init__(self, directory: Path, limits: Limits) -> None:
         """Raises Unusable."""
-        if not (directory / "config.json").is_file():
-            raise Unusable("CheckpointMissing", f"{directory}: there is no config.json")
+        for names in (("config.json",), (SINGLE_FILE, INDEX_FILE)):
+            if not any((directory / name).is_file() for name in names):
+                raise Unusable("CheckpointMissing", f"{directory}: there is no {' or '.join(names)}")
         with _explained():
             self._weights = Weights.open(directory)
             self.model = Model(self._weights, limits.max_batch)

@@ -18,6 +18,15 @@ class _Rank:
     status: EngineStatus | None = None
 
 
+@dataclass(frozen=True)
+class Serving:
+    """A member that takes requests: its last answer, and when that came."""
+
+    member: Member
+    status: EngineStatus
+    heard: float
+
+
 class Heartbeats:
     """``clock`` counts seconds and never goes back; a rank silent for ``patience`` seconds is not counted on."""
 
@@ -54,17 +63,17 @@ class Heartbeats:
             for entry, rank in sorted(self._ranks.items(), key=lambda item: item[0].rank)
         )
 
-    def serving(self, membership: Membership) -> list[tuple[Member, EngineStatus]]:
+    def serving(self, membership: Membership) -> list[Serving]:
         """The members that serve in the membership's epoch and have been heard lately."""
         oldest = self._clock() - self._patience
-        heard = {
-            rank.status.incarnation: rank.status for rank in self._ranks.values() if rank.status and rank.since > oldest
-        }
-        known = ((member, heard.get(member.incarnation)) for member in membership.members)
+        members = {member.incarnation: member for member in membership.members}
         return [
-            (member, status)
-            for member, status in known
-            if status is not None and status.state == "Serving" and status.epoch == membership.epoch
+            Serving(members[status.incarnation], status, rank.since)
+            for rank in self._ranks.values()
+            if (status := rank.status) is not None
+            and rank.since > oldest
+            and status.incarnation in members
+            and (status.state, status.epoch) == ("Serving", membership.epoch)
         ]
 
 

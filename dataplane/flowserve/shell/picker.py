@@ -1,38 +1,44 @@
 """Which rank takes the next request: the one with the fewest sequences, of those the one with the most free KV.
 
-A status is as old as the last heartbeat, and a burst of requests is faster than that, so what was sent to a rank in
-the last ``window`` seconds is counted on top of what it reported. Pure: the clock is given.
+A status is as old as the last heartbeat, and a burst of requests is faster than that. So what was sent to a rank since
+its last answer is counted on top of what it reported, and so is what was sent so shortly before that it may still
+have been on its way. Pure: the clock is given.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 
-from flowserve.wire import EngineStatus, Member
+from flowserve.shell.heartbeats import Serving
+from flowserve.wire import Member
+
+TRAVEL_SECONDS = 0.1  # from a dispatch until the engine counts the request
 
 
 class Picker:
-    """Remembers what it has sent where, for ``window`` seconds."""
+    """Remembers what it has sent where, until the rank's own reports include it."""
 
-    def __init__(self, clock: Callable[[], float], window: float) -> None:
+    def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._window = window
-        self._sent: deque[tuple[float, str]] = deque()
+        self._sent: defaultdict[str, deque[float]] = defaultdict(deque)
 
-    def pick(self, candidates: Sequence[tuple[Member, EngineStatus]]) -> Member | None:
+    def pick(self, candidates: Sequence[Serving]) -> Member | None:
         """One of ``candidates``, or None if there are none."""
         if not candidates:
             return None
-        now = self._clock()
-        while self._sent and self._sent[0][0] <= now - self._window:
-            self._sent.popleft()
+        chosen = min(candidates, key=self._load).member
+        self._sent[chosen.incarnation].append(self._clock())
+        return chosen
 
-        def load(candidate: tuple[Member, EngineStatus]) -> tuple[int, float, int]:
-            member, status = candidate
-            on_the_way = sum(incarnation == member.incarnation for _, incarnation in self._sent)
-            return status.running + status.waiting + on_the_way, status.kv_usage, member.rank
+    def forget(self, incarnations: set[str]) -> None:
+        """Drops what was sent to engines that are not among ``incarnations``."""
+        for gone in self._sent.keys() - incarnations:
+            del self._sent[gone]
 
-        member, _ = min(candidates, key=load)
-        self._sent.append((now, member.incarnation))
-        return member
+    def _load(self, candidate: Serving) -> tuple[int, float, int]:
+        sent = self._sent[candidate.member.incarnation]
+        while sent and sent[0] <= candidate.heard - TRAVEL_SECONDS:
+            sent.popleft()
+        status = candidate.status
+        return status.running + status.waiting + len(sent), status.kv_usage, candidate.member.rank

@@ -41,7 +41,7 @@ class Shell:
         self._incarnation = secrets.token_hex(8)
         self._membership: Membership | None = None
         self._heartbeats = Heartbeats(clock, SILENT_BEATS * config.heartbeat_seconds)
-        self._picker = Picker(clock, 2 * config.heartbeat_seconds)
+        self._picker = Picker(clock)
         self._listeners: dict[RosterEntry, asyncio.Task[None]] = {}
         self._news = asyncio.Event()
 
@@ -76,6 +76,7 @@ class Shell:
         if supersedes(membership, self._membership):
             log.info("membership", epoch=membership.epoch, ranks=len(membership.members))
             self._membership = membership
+            self._picker.forget({member.incarnation for member in membership.members})
             news, self._news = self._news, asyncio.Event()
             news.set()
 
