@@ -54,7 +54,7 @@ async def stream_chat(
                 await _follow(response, stream)
         except (aiohttp.ClientError, OSError) as error:
             stream.end(StreamError("connection_lost", str(error) or type(error).__name__, retryable=True))
-        except (StreamCorrupted, ValueError, LookupError, TypeError) as error:
+        except (StreamCorrupted, ValueError, LookupError, TypeError, AttributeError) as error:
             stream.end(StreamError("malformed", f"{type(error).__name__}: {error}", retryable=False))
     return stream.result
 

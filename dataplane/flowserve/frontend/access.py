@@ -37,8 +37,8 @@ class AccessLog:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 headers = [*message.get("headers", ()), (b"x-request-id", request_id.encode())]
-                if status == 413:
-                    headers.append((b"connection", b"close"))  # the rest of the body is not wanted
+                if status in (408, 413):
+                    headers.append((b"connection", b"close"))  # the rest of the body is not waited for
                 message = {**message, "headers": headers}
             await send(message)
 

@@ -4,6 +4,7 @@ Order of checks for a POST: API key (before a byte of the body is read), size of
 JSON and types, model, parameters, length. Every error, unknown routes included, has OpenAI's shape.
 """
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
@@ -27,6 +28,7 @@ from flowserve.frontend.planning import Planner
 from flowserve.frontend.shapes import ChatShape, CompletionShape, Json, Shape
 from flowserve.wire import FrontendConfig
 
+BODY_SECONDS = 30.0
 Kind = TypeVar("Kind", bound=BaseModel)
 
 
@@ -119,12 +121,16 @@ async def _body(request: Request, limit: int) -> bytes:
     if size > 4 * limit:
         raise errors.body_too_large(limit)
     received = 0
-    async for chunk in request.stream():
-        received += len(chunk)
-        if received > 4 * limit:
-            break
-        if received <= limit:
-            body += chunk
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            async for chunk in request.stream():
+                received += len(chunk)
+                if received > 4 * limit:
+                    break
+                if received <= limit:
+                    body += chunk
+    except TimeoutError:
+        raise errors.body_too_slow(BODY_SECONDS) from None
     if received > limit:
         raise errors.body_too_large(limit)
     return bytes(body)

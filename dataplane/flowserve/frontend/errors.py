@@ -99,6 +99,11 @@ def body_too_large(limit: int) -> RequestError:
     )
 
 
+def body_too_slow(seconds: float) -> RequestError:
+    """408: a body that did not arrive within ``seconds``."""
+    return RequestError(408, f"The body did not arrive within {seconds:g} seconds.", code="body_too_slow")
+
+
 def internal(message: str) -> RequestError:
     """500: a defect on our side of the API."""
     return RequestError(500, message, kind="server_error", code="internal_error")

@@ -161,6 +161,18 @@ async def test_an_endless_body_is_cut(world: World):
     writer.close()
 
 
+async def test_a_body_that_does_not_come(http: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("flowserve.frontend.api.BODY_SECONDS", 0.05)
+
+    async def stuck():
+        yield b"{"
+        await asyncio.Event().wait()
+
+    async with http.post(CHAT, data=stuck()) as response:
+        assert response.status == 408
+        assert (await response.json())["error"]["code"] == "body_too_slow"
+
+
 async def test_a_model_without_a_chat_template_still_completes():
     async with running_world(template=False) as world, aiohttp.ClientSession(world.url) as http:
         async with http.post(CHAT, data=chat()[1]) as response:

@@ -1,0 +1,78 @@
+"""A frontend as a process of its own, and what an operator does for it."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from pathlib import Path
+
+import aiohttp
+from engine_fleet import LIMITS, MODEL, Instance, free_port, start, until
+
+from flowserve.wire import FrontendConfig, FrontendStatus, Routes, ShellConfig, Target
+
+NAME = "tiny"
+
+
+class FrontendProcess:
+    """``session`` carries the control token."""
+
+    def __init__(self, directory: Path, session: aiohttp.ClientSession) -> None:
+        self._directory = directory
+        self._session = session
+        self.process: asyncio.subprocess.Process | None = None
+        self.log = Path()
+        self._epoch = 0
+        self._config = FrontendConfig(
+            deployment="chat",
+            model_name=NAME,
+            model_uri=MODEL.as_uri(),
+            max_context_tokens=LIMITS.max_context_tokens,
+            api_port=free_port(),
+            control_port=free_port(),
+        )
+        self.url = f"http://127.0.0.1:{self._config.api_port}"
+        self.control_url = f"http://127.0.0.1:{self._config.control_port}"
+
+    async def launch(self) -> None:
+        """Starts the process and waits until it listens."""
+        self.process, self.log = await start("flowserve.frontend", self._config, self._directory)
+
+        async def healthy() -> bool | None:
+            return True if await self.http_status("/health") == 200 else None
+
+        await until(healthy, "the frontend listens")
+
+    async def http_status(self, path: str) -> int | None:
+        """Of a GET on the API port; None if nobody is there."""
+        try:
+            async with self._session.get(self.url + path) as response:
+                return response.status
+        except aiohttp.ClientError:
+            return None
+
+    async def status(self) -> FrontendStatus:
+        async with self._session.get(f"{self.control_url}/v1/status") as response:
+            return FrontendStatus.model_validate_json(await response.read())
+
+    async def route_to(self, *instances: Instance) -> None:
+        """Makes these instances its routes, under a new epoch."""
+        self._epoch += 1
+        targets = []
+        for each in instances:
+            assert each.shell is not None
+            assert isinstance(each.shell.config, ShellConfig)
+            port = each.shell.config.control_port
+            targets.append(Target(instance=each.name, role=each.role, shell_host="127.0.0.1", shell_port=port))
+        routes = Routes(deployment="chat", epoch=self._epoch, targets=tuple(targets))
+        async with self._session.put(f"{self.control_url}/v1/routes", data=routes.model_dump_json()) as response:
+            assert response.status == 200, await response.text()
+
+    def terminate(self) -> None:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGTERM)
+
+    async def kill(self) -> None:
+        if self.process is not None and self.process.returncode is None:
+            self.process.kill()
+            await self.process.wait()
