@@ -30,6 +30,7 @@ from xdeepserve_operator.runtime.resources import CRDS, FAULTINJECTIONS, NODES, 
 logger = logging.getLogger(__name__)
 STOP_GRACE_S = 5.0
 SWEEP_AFTER_S = 0.2  # several processes of a pod end together
+OnEvent = Callable[[str, Object], None]
 FAULT_CRD = f"{FAULTINJECTIONS.plural}.{FAULTINJECTIONS.group}"
 
 
@@ -119,13 +120,13 @@ class Agent:
 
     def _on_crd(self, kind: str, crd: Object) -> None:
         """The kind FaultInjection comes and goes with the product's charts."""
-        states = {item["type"]: item["status"] for item in crd.get("status", {}).get("conditions", [])}
+        states = {item["type"]: item["status"] for item in crd.get("status", {}).get("conditions") or []}
         if kind == "DELETED" and self._faults_task:
             self._faults_task.cancel()
             self._faults_task = None
             self._injector.mend_all()
         elif kind != "DELETED" and states.get("Established") == "True" and not self._faults_task:
-            self._faults = Reflector(self._host.api, FAULTINJECTIONS, self._injector.on_event)
+            self._faults = Reflector(self._host.api, FAULTINJECTIONS, _guarded(self._injector.on_event))
             self._faults_task = self._spawn(self._faults.run())
 
     def _sweep_soon(self) -> None:
@@ -138,9 +139,9 @@ class Agent:
         for path in sweep(self._host.settings.shm_dir):
             logger.info("removed shared memory of a dead process: %s", path.name)
 
-    async def _watch(self, resource: Resource, on_event: Callable[[str, Object], None], **selectors: str) -> None:
+    async def _watch(self, resource: Resource, on_event: OnEvent, **selectors: str) -> None:
         """Watches a collection from now on; returns when it was seen once."""
-        reflector = Reflector(self._host.api, resource, on_event, **selectors)
+        reflector = Reflector(self._host.api, resource, _guarded(on_event), **selectors)
         self._spawn(reflector.run())
         await reflector.synced.wait()
 
@@ -154,6 +155,22 @@ class Agent:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()):
             logger.error("a task of the agent failed", exc_info=error)
+
+
+def _guarded(on_event: OnEvent) -> OnEvent:
+    """An object that somebody's code trips over is logged, and does not end the watch.
+
+    Managed fields, the bulk of an object in memory, are dropped on the way: nothing here reads them.
+    """
+
+    def guarded(kind: str, obj: Object) -> None:
+        obj["metadata"].pop("managedFields", None)
+        try:
+            on_event(kind, obj)
+        except Exception:
+            logger.exception("%s %s/%s", kind, *key_of(obj))
+
+    return guarded
 
 
 def end_leftovers(state_dir: Path) -> None:

@@ -46,13 +46,14 @@ class LogsServer:
     async def _logs(self, request: web.Request) -> web.StreamResponse:
         words, query = request.match_info, request.query
         worker, container = self._find(words["namespace"], words["pod"]), words["container"]
-        runner = worker.runner(container) if worker else None
-        if runner is None:
-            raise web.HTTPNotFound(text=f"no container {container} of pod {words['pod']} runs here")
+        found = worker.logs(container) if worker else None
+        if found is None:
+            raise web.HTTPNotFound(text=f"there is no container {container} of a pod {words['pod']} here")
+        logs, record = found
         if refused := sorted(word for word in query if word.startswith("since") or word == "timestamps"):
             raise web.HTTPBadRequest(text=f"{', '.join(refused)}: servers here do not record when a line was written")
-        run = runner.record.restarts - (1 if _flag(query, "previous") else 0)
-        path = runner.logs.path(run)
+        run = record.restarts - (1 if _flag(query, "previous") else 0)
+        path = logs.path(run)
         if not path.is_file():
             raise web.HTTPBadRequest(text=f"container {container} of pod {words['pod']} has not written such a log")
         try:
@@ -62,7 +63,7 @@ class LogsServer:
             raise web.HTTPBadRequest(text=f"tailLines and limitBytes must be numbers: {error}") from error
 
         def going_on() -> bool:
-            running = isinstance(runner.record.state, Running) and runner.record.restarts == run
+            running = isinstance(record.state, Running) and record.restarts == run
             return running and _flag(query, "follow") and request.transport is not None
 
         response = web.StreamResponse(headers={"Content-Type": "text/plain"})

@@ -19,7 +19,8 @@ from xdeepserve_cluster.agent.container import RETRY_FIRST_S, RETRY_LAST_S, Cont
 from xdeepserve_cluster.agent.devices import NoDies, split_dies, wanted_dies
 from xdeepserve_cluster.agent.events import PodEvents
 from xdeepserve_cluster.agent.host import Host, ServerState
-from xdeepserve_cluster.agent.lifecycle import init_policy
+from xdeepserve_cluster.agent.lifecycle import Record, init_policy
+from xdeepserve_cluster.agent.logs import ContainerLogs
 from xdeepserve_cluster.agent.podspec import ConfigError
 from xdeepserve_cluster.agent.publisher import StatusPublisher
 from xdeepserve_cluster.agent.retries import UNREACHABLE, insist
@@ -62,9 +63,18 @@ class PodWorker:
         """The dies that it holds."""
         return self.server.dies.held(self.uid)
 
-    def runner(self, container: str) -> ContainerRunner | None:
-        """The runner of a container; None before the pod is admitted, and for other names."""
-        return next((runner for runner in self.runners if runner.record.name == container), None)
+    def logs(self, container: str) -> tuple[ContainerLogs, Record] | None:
+        """The logs and the state of a container; None if the pod has none of that name."""
+        for runner in self.runners:
+            if runner.record.name == container:
+                return runner.logs, runner.record
+        status: Object = self.pod.get("status", {})
+        statuses = [*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])]
+        for item in [*self.pod["spec"].get("initContainers", []), *self.pod["spec"]["containers"]]:
+            if item["name"] == container:
+                directory = self._host.settings.pod_directory(self.uid)
+                return ContainerLogs(directory, container), restored(item, statuses, self._host.clock())
+        return None
 
     def update(self, pod: Object) -> None:
         """Its object changed."""
