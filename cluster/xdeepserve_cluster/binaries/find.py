@@ -1,7 +1,7 @@
 """Finding the commands, building what is missing.
 
 Looked for in this order, the first that is of the right version wins: the directory named by KUBEBUILDER_ASSETS,
-the PATH, the user's cache. A copy of another version is passed over with a word about it, never used.
+the PATH, the user's cache. A copy of another version is passed over, never used.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from xdeepserve_cluster.binaries.catalog import CLUSTER_TOOLS, TOOLS, Tool
 from xdeepserve_cluster.binaries.versions import parse_version
 from xdeepserve_cluster.progress import Progress
 
+NAMED = "KUBEBUILDER_ASSETS"
 ASK_TIMEOUT_S = 20.0
 
 
@@ -43,12 +44,14 @@ def find_or_build(
 
 def find(tool: Tool, environ: Mapping[str, str], progress: Progress) -> Path | None:
     """The first usable copy of `tool` on this machine."""
+    cached = cached_path(tool, environ)
     for place, path in _candidates(tool, environ):
         verdict = objection(tool, path)
         if verdict is None:
             return path
-        progress.note(f"{place}: {path} {verdict}; passed over")
-    cached = cached_path(tool, environ)
+        # Whoever named a directory wants to know. The PATH is worth a word only when it costs a build.
+        if place == NAMED or not cached.is_file():
+            progress.note(f"{place}: {path} {verdict}; passed over")
     return cached if cached.is_file() else None
 
 
@@ -68,8 +71,8 @@ def objection(tool: Tool, path: Path) -> str | None:
 
 
 def _candidates(tool: Tool, environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
-    assets = environ.get("KUBEBUILDER_ASSETS")
+    assets = environ.get(NAMED)
     if assets and (path := Path(assets).absolute() / tool.name).is_file():
-        yield "KUBEBUILDER_ASSETS", path
+        yield NAMED, path
     if on_path := shutil.which(tool.name, path=environ.get("PATH", "")):
         yield "PATH", Path(on_path).absolute()

@@ -35,7 +35,7 @@ from xdeepserve_cluster.locks import exclusive
 from xdeepserve_cluster.processes import ProcessId
 from xdeepserve_cluster.progress import Progress
 
-READY_TIMEOUT_S = 60.0
+READY_TIMEOUT_S = 120.0  # a cold disk under a busy CI machine
 KEPT_TIMEOUT_S = 10.0
 LOG_TAIL_LINES = 15
 

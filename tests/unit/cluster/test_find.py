@@ -34,6 +34,18 @@ def test_a_copy_of_another_minor_is_passed_over_with_a_word(machine: Machine) ->
     assert "is 3.4.23, wanted is 3.6; passed over" in machine.printed.getvalue()
 
 
+def test_an_unfit_copy_on_the_path_is_not_worth_a_word_when_the_cache_has_a_fit_one(machine: Machine) -> None:
+    cached = cached_path(ETCD, machine.environ)
+    cached.parent.mkdir(parents=True)
+    cached.write_text("")
+    machine.script("path/etcd", "echo etcd Version: 3.4.23")
+    assert find(ETCD, machine.environ, machine.progress) == cached
+    assert machine.printed.getvalue() == ""
+    machine.script("assets/etcd", "echo etcd Version: 3.4.23")
+    assert find(ETCD, machine.environ, machine.progress) == cached
+    assert "KUBEBUILDER_ASSETS:" in machine.printed.getvalue()
+
+
 def test_a_copy_that_does_not_run_is_passed_over(machine: Machine) -> None:
     machine.script("assets/etcd", "exit 1")
     machine.script("path/etcd", "").write_text("not a program")
