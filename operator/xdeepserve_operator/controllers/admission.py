@@ -1,0 +1,199 @@
+"""Gives DP groups their places: new ones by gang, faulted ones again.
+
+One lock over all placement in the process: a plan is made from what the store shows and its DPGroups are created
+before the next plan is made, and the store shows them as soon as they are created. So dies are never promised twice,
+and a gang's groups are created together by whichever member's reconciler comes first. A crash in between leaves a gang
+that has begun: its rest goes first (see planner.gang), and a replica that cannot be completed gives its dies back.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from pydantic import ValidationError
+
+from xdeepserve_operator.controllers.objects import leaving, together
+from xdeepserve_operator.controllers.ports import Cluster, Object, Store
+from xdeepserve_operator.controllers.snapshot import Executor, groups_of, pods_of, servers_of
+from xdeepserve_operator.planner.gang import Candidate, admit
+from xdeepserve_operator.planner.groups import GroupView
+from xdeepserve_operator.planner.instance import InstanceView
+from xdeepserve_operator.planner.packing import Block
+from xdeepserve_operator.planner.placement import Request, Shortfall, Spot, place
+from xdeepserve_operator.planner.pods import PodView, next_attempt
+from xdeepserve_operator.resources import children
+from xdeepserve_operator.resources.group import dp_group
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A DP group that is to be placed."""
+
+    executor: Executor
+    replica: int
+    index: int
+
+    @property
+    def name(self) -> str:
+        """Name of its DPGroup."""
+        return children.group_name(self.executor.name, self.replica, self.index)
+
+    @property
+    def key(self) -> str:
+        """Its block's key, unique in the cluster."""
+        return f"{self.executor.namespace}/{self.name}"
+
+
+class Admission:
+    """Places groups; ``image`` is part of every revision."""
+
+    def __init__(self, store: Store, cluster: Cluster, image: str) -> None:
+        self._store, self._cluster, self._image = store, cluster, image
+        self._lock = asyncio.Lock()
+
+    async def place(self, executor: Executor) -> dict[int, str]:
+        """Places what the executor's gang is missing, if it fits; says by replica of the executor what does not."""
+        missing = missing_slots(executor, groups_of(self._store, executor))
+        if not missing:
+            return {}
+        async with self._lock:
+            superpod = executor.spec.superpod_ref.name
+            servers = servers_of(self._store, superpod)
+            if servers is None:
+                return dict.fromkeys(missing, f"SuperPod {superpod} does not exist")
+            slots: dict[str, Slot] = {}
+            candidates = [self._candidate(rival, slots) for rival in self._rivals(superpod)]
+            result = admit(servers, candidates, _gang(executor))
+            spots = {key: spot for placement in result.admitted for key, spot in placement.spots.items()}
+            await self._create([(slots[key], spot) for key, spot in spots.items()])
+        return {replica: why for (key, replica), why in result.waiting.items() if key == _key(executor)}
+
+    async def move(self, executor: Executor, views: Sequence[InstanceView]) -> dict[int, str]:
+        """Gives faulted groups a new attempt, an instance's together; says by replica what is missing for it."""
+        waiting: dict[int, str] = {}
+        for view in views:
+            if view.faults and view.has_revision(executor.revision):
+                async with self._lock:
+                    shortfall = await self._move(executor, view)
+                if shortfall is not None:
+                    waiting[view.replica] = shortfall
+        return waiting
+
+    async def _move(self, executor: Executor, view: InstanceView) -> str | None:
+        ranks = [(rank.group, rank.fault) for rank in view.ranks if rank.group is not None]
+        hurt = [(group, fault) for group, fault in ranks if fault is not None]
+        superpod = executor.spec.superpod_ref.name
+        servers = servers_of(self._store, superpod, {(group.namespace, group.name) for group, _ in hurt})
+        if servers is None:
+            return f"SuperPod {superpod} does not exist"
+        # An instance lies on one chip: what still stands decides it.
+        chips = tuple(group.chip for group, fault in ranks if fault is None)[:1] or tuple(executor.spec.chips)
+        blocks = tuple(Block(group.name, group.dies, frozenset({group.node})) for group, _ in hurt)
+        plan = place(servers, [Request(executor.spec.role, superpod, chips, blocks)])
+        if isinstance(plan, Shortfall):
+            return plan.message
+        pods = _by_group(pods_of(self._store, executor))
+        for group, fault in hurt:
+            spot, attempt = plan.spots[group.name], next_attempt(pods[group.name], group.attempt)
+            body = _body(Slot(executor, group.replica, group.index), spot, attempt)
+            await self._cluster.apply("DPGroup", body)
+            message = f"{fault.message}; {group.name} moves to {spot.node}"
+            self._cluster.event(executor.obj, fault.reason, message, warning=True)
+        return None
+
+    async def _create(self, places: Sequence[tuple[Slot, Spot]]) -> None:
+        pods: dict[str, dict[str, list[PodView]]] = {}
+        bodies: list[Object] = []
+        for slot, spot in places:
+            owner = _key(slot.executor)
+            if owner not in pods:
+                pods[owner] = _by_group(pods_of(self._store, slot.executor))
+            bodies.append(_body(slot, spot, next_attempt(pods[owner][slot.name])))
+        await together(partial(self._cluster.apply, "DPGroup"), bodies)
+
+    def _candidate(self, executor: Executor, slots: dict[str, Slot]) -> Candidate:
+        """The executor as the planner sees it; adds its missing groups to ``slots``."""
+        groups = groups_of(self._store, executor)
+        missing = missing_slots(executor, groups)
+        slots |= {slot.key: slot for needed in missing.values() for slot in needed}
+        gang = executor.spec.gang
+        return Candidate(
+            key=_key(executor),
+            created=executor.obj["metadata"].get("creationTimestamp", ""),
+            gang=_gang(executor),
+            members=1 if gang is None else gang.members,
+            begun=any(not group.leaving for group in groups),
+            missing={replica: _request(executor, needed, groups) for replica, needed in missing.items()},
+        )
+
+    def _rivals(self, superpod: str) -> list[Executor]:
+        """TaskExecutors of the SuperPod whose spec can be read."""
+        found: list[Executor] = []
+        for obj in self._store.list("TaskExecutor"):
+            if leaving(obj) or obj["spec"].get("superPodRef", {}).get("name") != superpod:
+                continue
+            try:
+                found.append(Executor.read(obj, self._image))
+            except ValidationError:
+                continue  # its own reconciler says so
+        return found
+
+
+def missing_slots(executor: Executor, groups: Sequence[GroupView]) -> dict[int, tuple[Slot, ...]]:
+    """DP groups without a place, by wanted replica.
+
+    A replica of an old revision is not completed, it is replaced; one whose DPGroups are being deleted waits until
+    their names are free.
+    """
+    held: Mapping[int, list[GroupView]] = defaultdict(list)
+    for group in groups:
+        held[group.replica].append(group)
+    missing: dict[int, tuple[Slot, ...]] = {}
+    for replica in range(executor.spec.replicas):
+        if any(group.leaving or group.revision != executor.revision for group in held[replica]):
+            continue
+        absent = set(range(executor.spec.parallelism.dp)) - {group.index for group in held[replica]}
+        if absent:
+            missing[replica] = tuple(Slot(executor, replica, index) for index in sorted(absent))
+    return missing
+
+
+def _request(executor: Executor, slots: Sequence[Slot], groups: Sequence[GroupView]) -> Request:
+    """What is missing of a replica; on the chip of its other groups, if it has some."""
+    spec = executor.spec
+    chips = [group.chip for group in groups if group.replica == slots[0].replica]
+    blocks = tuple(Block(slot.key, spec.parallelism.tp) for slot in slots)
+    return Request(spec.role, spec.superpod_ref.name, tuple(chips[:1]) or tuple(spec.chips), blocks)
+
+
+def _body(slot: Slot, spot: Spot, attempt: int) -> Object:
+    executor = slot.executor
+    return dp_group(
+        executor.obj,
+        executor.spec,
+        slot.replica,
+        slot.index,
+        node=spot.node,
+        chip=spot.chip,
+        attempt=attempt,
+        revision=executor.revision,
+    )
+
+
+def _by_group(pods: Sequence[PodView]) -> dict[str, list[PodView]]:
+    found: dict[str, list[PodView]] = defaultdict(list)
+    for pod in pods:
+        found[pod.group].append(pod)
+    return found
+
+
+def _key(executor: Executor) -> str:
+    return f"{executor.namespace}/{executor.name}"
+
+
+def _gang(executor: Executor) -> str:
+    """Its gang; a TaskExecutor without one is alone in a gang that no name can clash with."""
+    gang = executor.spec.gang
+    return f"{executor.namespace}/{executor.name}/" if gang is None else f"{executor.namespace}/{gang.name}"

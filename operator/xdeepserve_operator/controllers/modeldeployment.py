@@ -1,0 +1,152 @@
+"""ModelDeployment: a token, a TaskExecutor a role, the frontend and its routes, one Ready for all of it.
+
+Replicas of a role are scaled only when the role's own number changes; whatever /scale was told otherwise stays. Scaling
+comes before the annotation that remembers it: cut off in between, it is done again.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from flowserve.wire import Target
+from xdeepserve_operator.api import names
+from xdeepserve_operator.api.v1alpha1.deployment import ModelDeploymentSpec, ModelDeploymentStatus, RoleStatus
+from xdeepserve_operator.controllers.objects import NameTaken, announce, controlled_by, leaving, refuse
+from xdeepserve_operator.controllers.ports import Clock, Cluster, Object, Store
+from xdeepserve_operator.controllers.routes import RouteKeeper
+from xdeepserve_operator.planner.conditions import READY, condition_for
+from xdeepserve_operator.planner.pods import PodView, view_pod
+from xdeepserve_operator.planner.readiness import Verdict
+from xdeepserve_operator.planner.revision import pair_of
+from xdeepserve_operator.planner.serving import (
+    RoleView,
+    deployment_verdict,
+    frontend_view,
+    pick_endpoint,
+    ready_summary,
+)
+from xdeepserve_operator.resources import children
+from xdeepserve_operator.resources.executor import replicas_to_ask, task_executor
+from xdeepserve_operator.resources.frontend import frontend_deployment, frontend_labels, frontend_service
+from xdeepserve_operator.resources.settings import EngineImage
+
+STEADY_SECONDS = 2.0
+UNSETTLED_SECONDS = 0.2
+
+
+class ModelDeploymentReconciler:
+    """Reconciles ModelDeployments."""
+
+    kind = "ModelDeployment"
+
+    def __init__(
+        self, store: Store, cluster: Cluster, clock: Clock, routes: RouteKeeper, *, image: EngineImage
+    ) -> None:
+        self._store, self._cluster, self._clock = store, cluster, clock
+        self._routes, self._image = routes, image
+
+    async def reconcile(self, namespace: str | None, name: str) -> float | None:
+        """One pass; see the module."""
+        deployment = self._store.get(self.kind, namespace, name)
+        if deployment is None or leaving(deployment) or namespace is None:
+            self._routes.forget(namespace or "", name)
+            return None
+        secret = children.control_secret_name(name)
+        try:
+            spec = ModelDeploymentSpec.model_validate(deployment["spec"])
+            token = await self._cluster.token(namespace, secret, deployment)
+            roles = await self._executors(deployment, spec)
+        except ValueError as error:
+            await refuse(self._cluster, self.kind, deployment, error, self._clock.now())
+            return None
+        await self._cluster.apply("Service", frontend_service(deployment))
+        entrance = await self._cluster.apply("Deployment", frontend_deployment(deployment, spec, secret, self._image))
+        pods = [view_pod(pod) for pod in self._store.list("Pod", namespace, frontend_labels(name))]
+        running = [pod for pod in pods if pod.alive and pod.ip]
+        known = int(deployment.get("status", {}).get("routesEpoch", 0))
+        state = await self._routes.spread(
+            (namespace, name), token, [pod.ip for pod in running], self._targets(roles), known
+        )
+        view = frontend_view(entrance, spec.frontend.replicas, len(running), state.routed)
+        verdict = deployment_verdict(roles, view)
+        epoch = state.epoch if running and state.routed == len(running) else known
+        await self._report(deployment, roles, running, verdict, epoch)
+        return STEADY_SECONDS if state.routed == len(running) else UNSETTLED_SECONDS
+
+    async def _executors(self, deployment: Object, spec: ModelDeploymentSpec) -> list[RoleView]:
+        """Makes the TaskExecutors be as the roles say, and deletes those of roles that are gone."""
+        namespace, name = deployment["metadata"]["namespace"], deployment["metadata"]["name"]
+        roles: list[RoleView] = []
+        for role in spec.roles:
+            child = children.executor_name(name, role.name)
+            executor = self._store.get("TaskExecutor", namespace, child)
+            if executor is None:
+                body = task_executor(deployment, spec, role, create=True)
+                executor = await self._cluster.create("TaskExecutor", body)
+            if not controlled_by(executor, deployment):
+                raise NameTaken(f"TaskExecutor {child} exists and is not of this ModelDeployment; delete or rename it")
+            if not leaving(executor):
+                replicas = replicas_to_ask(executor, role)
+                if replicas is not None:
+                    await self._cluster.scale(executor, replicas)
+                body = task_executor(deployment, spec, role, create=False)
+                executor = await self._cluster.apply("TaskExecutor", body)
+            roles.append(RoleView(role.name, role.type, executor))
+        wanted = {children.executor_name(name, role.name) for role in spec.roles}
+        for executor in self._store.list("TaskExecutor", namespace, {names.LABEL_DEPLOYMENT: name}):
+            surplus = executor["metadata"]["name"] not in wanted and controlled_by(executor, deployment)
+            if surplus and not leaving(executor):
+                await self._cluster.delete("TaskExecutor", executor)
+        return roles
+
+    def _targets(self, roles: Sequence[RoleView]) -> tuple[Target, ...]:
+        """Instances that serve, and that are still asked for."""
+        targets: list[Target] = []
+        for role in roles:
+            if role.executor is None:
+                continue
+            metadata = role.executor["metadata"]
+            for one in role.status.get("instances") or ():
+                replica = one["index"]
+                shell = self._store.get("Pod", metadata["namespace"], children.shell_name(metadata["name"], replica))
+                host = view_pod(shell).ip if shell is not None and not leaving(shell) else ""
+                if one["ready"] and replica < role.replicas and host:
+                    targets.append(
+                        Target(
+                            instance=children.instance_name(metadata["name"], replica),
+                            role=role.type,
+                            shell_host=host,
+                            shell_port=names.PORT_CONTROL,
+                            revision=pair_of(one["revision"]),
+                        )
+                    )
+        return tuple(sorted(targets, key=lambda target: target.instance))
+
+    async def _report(
+        self,
+        deployment: Object,
+        roles: Sequence[RoleView],
+        frontends: Sequence[PodView],
+        verdict: Verdict,
+        routes_epoch: int,
+    ) -> None:
+        announce(self._cluster, deployment, verdict)
+        name = children.frontend_name(deployment["metadata"]["name"])
+        service = f"http://{name}.{deployment['metadata']['namespace']}.svc:{names.PORT_API}"
+        before: Mapping[str, str] = deployment.get("status", {})
+        status = ModelDeploymentStatus(
+            observed_generation=deployment["metadata"].get("generation", 0),
+            endpoint=pick_endpoint(frontends, service, before.get("endpoint", "")),
+            roles=[
+                RoleStatus(
+                    name=role.name,
+                    type=role.type,
+                    replicas=role.replicas,
+                    ready=int(role.status.get("readyReplicas", 0)),
+                    updated=int(role.status.get("updatedReplicas", 0)),
+                )
+                for role in roles
+            ],
+            ready_roles=ready_summary(roles),
+            routes_epoch=routes_epoch,
+        ).to_wire()
+        condition = condition_for(deployment, READY, verdict.holds, verdict.reason, verdict.message, self._clock.now())
+        await self._cluster.update_status(self.kind, deployment, status | {"conditions": [condition]})

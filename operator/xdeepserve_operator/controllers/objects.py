@@ -1,0 +1,79 @@
+"""Small questions that reconcilers ask of plain objects."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from datetime import datetime
+from typing import TypeVar
+
+from pydantic import ValidationError
+
+from xdeepserve_operator.controllers.ports import Cluster, Object
+from xdeepserve_operator.planner.conditions import READY, condition_for, find_condition
+from xdeepserve_operator.planner.readiness import Verdict
+
+A = TypeVar("A")
+CONCURRENT_WRITES = 32  # enough to keep an API server busy, few enough to leave it to others
+
+
+def leaving(obj: Object) -> bool:
+    """Whether the object is being deleted."""
+    return "deletionTimestamp" in obj["metadata"]
+
+
+def label(obj: Object, name: str) -> str:
+    """A label's value; empty when absent."""
+    value: str = (obj["metadata"].get("labels") or {}).get(name, "")
+    return value
+
+
+def controlled_by(obj: Object, owner: Object) -> bool:
+    """Whether ``owner`` is the controlling owner of ``obj``."""
+    references = obj["metadata"].get("ownerReferences") or ()
+    return any(one.get("controller") and one.get("uid") == owner["metadata"]["uid"] for one in references)
+
+
+class NameTaken(ValueError):
+    """A child's name belongs to somebody else's object."""
+
+
+def complaint(error: ValueError) -> Verdict:
+    """What to say about an object that cannot be worked on: its spec, its Secret or a child's name is wrong."""
+    if isinstance(error, ValidationError):
+        detail = error.errors(include_url=False, include_input=False)[0]
+        path = ".".join(map(str, ("spec", *detail["loc"])))
+        return Verdict(False, "InvalidSpec", f"{path}: {detail['msg']}")
+    return Verdict(False, "NameTaken" if isinstance(error, NameTaken) else "InvalidToken", str(error))
+
+
+def announce(cluster: Cluster, obj: Object, verdict: Verdict) -> None:
+    """An event when Ready changes its reason."""
+    before = find_condition(obj, READY) or {}
+    if before.get("reason") != verdict.reason:
+        warning = not verdict.holds and verdict.reason not in ("Starting", "Joining", "Updating", "RoutesPending")
+        cluster.event(obj, verdict.reason, verdict.message, warning=warning)
+
+
+async def refuse(cluster: Cluster, kind: str, obj: Object, error: ValueError, now: datetime) -> None:
+    """Says in Ready why an object cannot be worked on; the rest of its status, and its children, stay as they are."""
+    verdict = complaint(error)
+    announce(cluster, obj, verdict)
+    status = obj.get("status", {})
+    others = [one for one in status.get("conditions") or () if one["type"] != READY]
+    ready = condition_for(obj, READY, False, verdict.reason, verdict.message, now)
+    await cluster.update_status(kind, obj, {**status, "conditions": [ready, *others]})
+
+
+async def together(work: Callable[[A], Awaitable[object]], items: Iterable[A]) -> None:
+    """Does ``work`` on all items side by side, a bounded number at once; the first failure stops the rest."""
+    gate = asyncio.Semaphore(CONCURRENT_WRITES)
+
+    async def one(item: A) -> None:
+        async with gate:
+            await work(item)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for item in items:
+                group.create_task(one(item))
+    except ExceptionGroup as errors:
+        raise errors.exceptions[0] from None

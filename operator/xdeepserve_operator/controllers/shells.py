@@ -1,0 +1,55 @@
+"""TE-shell pods: one for every replica that holds dies, of the replica's revision, on a living node.
+
+A shell has one name for all its lives, so a new one is made only when the old one is gone. One on a lost node would
+never go by itself: it is deleted without grace, as is every pod of the executor that ends on such a node.
+"""
+
+from collections.abc import Sequence
+
+from xdeepserve_operator.api import names
+from xdeepserve_operator.controllers.ports import Cluster, Store
+from xdeepserve_operator.controllers.snapshot import Executor, pods_of
+from xdeepserve_operator.planner.instance import InstanceView
+from xdeepserve_operator.planner.pods import PodView
+from xdeepserve_operator.planner.servers import node_health
+from xdeepserve_operator.resources.settings import EngineImage
+from xdeepserve_operator.resources.shell import shell_pod
+
+
+class Shells:
+    """TE-shells of all TaskExecutors."""
+
+    def __init__(self, store: Store, cluster: Cluster, image: EngineImage) -> None:
+        self._store, self._cluster, self._image = store, cluster, image
+
+    def present(self, executor: Executor) -> list[PodView]:
+        """Shell pods that may answer."""
+        pods = pods_of(self._store, executor)
+        return [pod for pod in pods if pod.component == names.COMPONENT_SHELL and pod.alive]
+
+    async def ensure(self, executor: Executor, views: Sequence[InstanceView]) -> None:
+        """Makes the shells be as they should."""
+        revisions = {
+            view.replica: view.revision for view in views if view.holds_dies and view.replica < executor.spec.replicas
+        }
+        present: set[int] = set()
+        for pod in pods_of(self._store, executor):
+            lost = bool(pod.node) and node_health(self._store.get("Node", None, pod.node)).lost
+            if pod.component != names.COMPONENT_SHELL:
+                if lost and pod.terminating and not pod.forced:
+                    await self._delete(pod, grace_seconds=0)
+                continue
+            present.add(pod.replica)
+            if lost and not pod.forced:
+                await self._delete(pod, grace_seconds=0)
+            elif not pod.terminating and (pod.terminal or revisions.get(pod.replica) != pod.revision):
+                await self._delete(pod)
+        for replica in sorted(revisions.keys() - present):
+            if revisions[replica] == executor.revision:
+                body = shell_pod(executor.obj, replica, executor.revision, executor.token_secret, self._image)
+                await self._cluster.create("Pod", body)
+
+    async def _delete(self, pod: PodView, grace_seconds: int | None = None) -> None:
+        obj = self._store.get("Pod", pod.namespace, pod.name)
+        if obj is not None:
+            await self._cluster.delete("Pod", obj, grace_seconds=grace_seconds)

@@ -1,0 +1,144 @@
+"""Reads the store into what the planner decides on: a TaskExecutor's replicas, a SuperPod's servers."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
+from datetime import datetime
+
+from flowserve.wire import RankReport, ShellStatus
+from xdeepserve_operator.api import names
+from xdeepserve_operator.api.v1alpha1.executor import TaskExecutorSpec
+from xdeepserve_operator.api.v1alpha1.superpod import SuperPodSpec
+from xdeepserve_operator.controllers.objects import leaving
+from xdeepserve_operator.controllers.ports import Object, Store
+from xdeepserve_operator.planner.groups import GroupView, view_group
+from xdeepserve_operator.planner.instance import InstanceView, RankView
+from xdeepserve_operator.planner.pods import PodView, view_pod
+from xdeepserve_operator.planner.recovery import Patience, judge
+from xdeepserve_operator.planner.revision import revision_of
+from xdeepserve_operator.planner.servers import Server, dies_held, node_health, survey
+from xdeepserve_operator.resources import children
+
+
+@dataclass(frozen=True)
+class Executor:
+    """A TaskExecutor with its spec parsed."""
+
+    obj: Object
+    spec: TaskExecutorSpec
+    revision: str
+
+    @classmethod
+    def read(cls, obj: Object, image: str) -> "Executor":
+        """Parses a TaskExecutor; pydantic's ValidationError when the spec is none of ours."""
+        spec = TaskExecutorSpec.model_validate(obj["spec"])
+        return cls(obj, spec, revision_of(spec, image))
+
+    @property
+    def namespace(self) -> str:
+        """Its namespace."""
+        return str(self.obj["metadata"]["namespace"])
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return str(self.obj["metadata"]["name"])
+
+    @property
+    def token_secret(self) -> str:
+        """Secret with its control token."""
+        reference = self.spec.control_token_secret_ref
+        return children.control_secret_name(self.name) if reference is None else reference.name
+
+
+def groups_of(store: Store, executor: Executor) -> list[GroupView]:
+    """Its DP groups, also those that are being deleted."""
+    return [
+        view_group(group) for group in store.list("DPGroup", executor.namespace, {names.LABEL_EXECUTOR: executor.name})
+    ]
+
+
+def pods_of(store: Store, executor: Executor) -> list[PodView]:
+    """Its engine and shell pods."""
+    return [view_pod(pod) for pod in store.list("Pod", executor.namespace, {names.LABEL_EXECUTOR: executor.name})]
+
+
+def instances(
+    store: Store,
+    executor: Executor,
+    reports: Mapping[int, ShellStatus],
+    patience: Patience,
+    now: datetime,
+) -> tuple[InstanceView, ...]:
+    """Every replica that is asked for or of which something is left, by number.
+
+    A replica of an old revision has the ranks it has; one of the current revision has all that its spec says.
+    """
+    groups: dict[int, dict[int, GroupView]] = defaultdict(dict)
+    draining: dict[int, int] = defaultdict(int)
+    for group in groups_of(store, executor):
+        if group.leaving:
+            draining[group.replica] += 1
+        else:
+            groups[group.replica][group.index] = group
+    current = {(one.name, one.attempt) for replica in groups.values() for one in replica.values()}
+    engines: dict[str, PodView] = {}
+    shells: dict[int, PodView] = {}
+    for pod in pods_of(store, executor):
+        if pod.component == names.COMPONENT_SHELL:
+            shells[pod.replica] = pod
+        elif (pod.group, pod.attempt) in current:
+            engines[pod.group] = pod
+        else:
+            draining[pod.replica] += 1
+    epochs = {one["index"]: one for one in executor.obj.get("status", {}).get("instances") or ()}
+
+    def view(replica: int) -> InstanceView:
+        held, report = groups.get(replica, {}), reports.get(replica)
+        revision = next((one.revision for one in held.values()), executor.revision)
+        wanted = range(executor.spec.parallelism.dp) if revision == executor.revision else sorted(held)
+        known = epochs.get(replica)
+        said = {one.rank: one for one in report.ranks} if report is not None else {}
+        return InstanceView(
+            name=children.instance_name(executor.name, replica),
+            replica=replica,
+            ranks=tuple(_rank(store, index, held.get(index), engines, said, patience, now) for index in wanted),
+            shell=shells.get(replica),
+            report=report,
+            draining=draining[replica],
+            epoch=max(
+                known["epoch"] if known is not None and known["revision"] == revision else 0,
+                report.epoch if report is not None else 0,
+            ),
+        )
+
+    present = {*range(executor.spec.replicas), *groups, *shells}
+    return tuple(view(replica) for replica in sorted(present) if replica >= 0)
+
+
+def servers_of(store: Store, superpod: str, without: Set[tuple[str, str]] = frozenset()) -> tuple[Server, ...] | None:
+    """A SuperPod's servers, None when there is no such SuperPod; ``without``: groups that are about to move."""
+    obj = store.get("SuperPod", None, superpod)
+    if obj is None or leaving(obj):
+        return None
+    held = dies_held(store.list("Pod"), map(view_group, store.list("DPGroup")), without)
+    return survey(superpod, SuperPodSpec.model_validate(obj["spec"]), store.list("Node"), held)
+
+
+def _rank(
+    store: Store,
+    index: int,
+    group: GroupView | None,
+    engines: Mapping[str, PodView],
+    said: Mapping[int, RankReport],
+    patience: Patience,
+    now: datetime,
+) -> RankView:
+    if group is None:
+        return RankView(index)
+    pod = engines.get(group.name)
+    report = said.get(index)
+    if pod is None or report is None or not pod.ip or report.host != pod.ip:
+        report = None
+    health = node_health(store.get("Node", None, pod.node or group.node)) if pod is not None else None
+    return RankView(index, group, pod, report, judge(pod, health, report, patience, now))

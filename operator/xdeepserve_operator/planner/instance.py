@@ -1,0 +1,84 @@
+"""One replica of a TaskExecutor as it is now: its DP groups, their pods, its TE-shell and what the shell reports.
+
+This is the snapshot that membership, recovery, rollout and readiness are decided on. Rank ``i`` of an instance is its
+DP group ``i``. What a shell says of a rank counts only while it speaks of the pod that the group has now: a report
+about another address is about another life.
+"""
+
+from dataclasses import dataclass
+
+from flowserve.wire import RankReport, ShellStatus
+from xdeepserve_operator.planner.groups import GroupView
+from xdeepserve_operator.planner.pods import PodView
+from xdeepserve_operator.planner.recovery import Fault
+
+
+@dataclass(frozen=True, slots=True)
+class RankView:
+    """One DP group: its object (None while it has no place), its current pod, its report, what is wrong with it."""
+
+    index: int
+    group: GroupView | None = None
+    pod: PodView | None = None
+    report: RankReport | None = None
+    fault: Fault | None = None
+
+    @property
+    def host(self) -> str:
+        """Address of its pod; empty while there is none."""
+        return self.pod.ip if self.pod is not None and self.pod.alive else ""
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceView:
+    """One replica.
+
+    ``draining`` counts pods and DP groups of it that still end; ``epoch`` is the highest one known, 0 for an instance
+    that never had a membership.
+    """
+
+    name: str
+    replica: int
+    ranks: tuple[RankView, ...]
+    shell: PodView | None = None
+    report: ShellStatus | None = None
+    draining: int = 0
+    epoch: int = 0
+
+    @property
+    def placed(self) -> bool:
+        """Whether every DP group has a place."""
+        return all(rank.group is not None for rank in self.ranks)
+
+    @property
+    def holds_dies(self) -> bool:
+        """Whether any DP group has a place."""
+        return any(rank.group is not None for rank in self.ranks)
+
+    @property
+    def faults(self) -> tuple[Fault, ...]:
+        """What is wrong with its ranks."""
+        return tuple(rank.fault for rank in self.ranks if rank.fault is not None)
+
+    @property
+    def revision(self) -> str:
+        """Revision of its DP groups; they share one, or it is an old one that is being left."""
+        return next((rank.group.revision for rank in self.ranks if rank.group is not None), "")
+
+    @property
+    def ready(self) -> bool:
+        """Whether it serves: every rank of today serves in the shell's epoch, and no hardware failed under one."""
+        report = self.report
+        if report is None or not report.ready or self.faults or not self.placed:
+            return False
+        return all(
+            rank.report is not None
+            and rank.report.status is not None
+            and rank.report.status.epoch == report.epoch
+            and rank.report.status.state == "Serving"
+            for rank in self.ranks
+        )
+
+    def has_revision(self, revision: str) -> bool:
+        """Whether all of it that has a place runs ``revision``."""
+        return all(rank.group.revision == revision for rank in self.ranks if rank.group is not None)

@@ -1,0 +1,103 @@
+"""Ready of a ModelDeployment, and the routes its frontends get.
+
+Ready holds when every role's TaskExecutor is Ready at its current spec, at least one instance of each type is asked
+for, the frontend is rolled out, and every frontend pod has the routes in force. Routes list instances that serve now,
+and nothing else.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Any
+
+from xdeepserve_operator.api import names
+from xdeepserve_operator.api.v1alpha1.base import RoleType
+from xdeepserve_operator.planner.conditions import READY, find_condition, is_true
+from xdeepserve_operator.planner.pods import PodView
+from xdeepserve_operator.planner.readiness import Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class RoleView:
+    """A role and its TaskExecutor, None while that does not exist."""
+
+    name: str
+    type: RoleType
+    executor: Mapping[str, Any] | None
+
+    @property
+    def replicas(self) -> int:
+        """Instances asked for."""
+        return int(self.executor["spec"].get("replicas", 1)) if self.executor else 0
+
+    @property
+    def status(self) -> Mapping[str, Any]:
+        """Status of the TaskExecutor."""
+        status: Mapping[str, Any] = (self.executor or {}).get("status", {})
+        return status
+
+
+@dataclass(frozen=True, slots=True)
+class FrontendView:
+    """Counts of frontend pods: asked for, ready at the current template, and with the routes in force."""
+
+    wanted: int
+    ready: int
+    pods: int
+    routed: int
+
+
+def deployment_verdict(roles: Sequence[RoleView], frontend: FrontendView) -> Verdict:
+    """Ready of a ModelDeployment; the first role that is not ready gives the reason."""
+    for role in roles:
+        if role.executor is None:
+            return Verdict(False, "Starting", f"role {role.name}: its TaskExecutor is being made")
+        if not is_true(role.executor, READY):
+            condition = find_condition(role.executor, READY) or {}
+            if condition.get("status") == "False":
+                return Verdict(False, condition["reason"], f"role {role.name}: {condition['message']}")
+            return Verdict(False, "Updating", f"role {role.name}: its TaskExecutor follows the new spec")
+    for kind in ("Prefill", "Decode"):
+        if not any(role.replicas for role in roles if role.type == kind):
+            return Verdict(False, "ScaledToZero", f"no replica of a {kind} role is asked for")
+    if frontend.ready < frontend.wanted:
+        return Verdict(False, "Starting", f"frontend: {frontend.ready} of {frontend.wanted} pods are ready")
+    if frontend.routed < frontend.pods:
+        return Verdict(False, "RoutesPending", f"frontend: {frontend.routed} of {frontend.pods} pods have the routes")
+    return Verdict(True, "Ready", "every role serves and every frontend has the routes")
+
+
+def ready_summary(roles: Sequence[RoleView]) -> str:
+    """Ready instances by type, for the printer: ``P 1/1 D 2/2``."""
+    parts = []
+    for kind in ("Prefill", "Decode"):
+        of_kind = [role for role in roles if role.type == kind]
+        ready = sum(int(role.status.get("readyReplicas", 0)) for role in of_kind)
+        parts.append(f"{kind[0]} {ready}/{sum(role.replicas for role in of_kind)}")
+    return " ".join(parts)
+
+
+def frontend_view(deployment: Mapping[str, Any], wanted: int, running: int, routed: int) -> FrontendView:
+    """Reads the frontend's Deployment; pods that it is replacing do not count as ready.
+
+    ``running`` counts pods that can be talked to, ``routed`` those of them that have the routes.
+    """
+    status = deployment.get("status", {})
+    if int(status.get("observedGeneration", 0)) < int(deployment["metadata"].get("generation", 0)):
+        return FrontendView(wanted, 0, running, routed)
+    old = int(status.get("replicas", 0)) - int(status.get("updatedReplicas", 0))
+    ready = max(0, int(status.get("readyReplicas", 0)) - old)
+    return FrontendView(wanted, min(ready, wanted), running, routed)
+
+
+def pick_endpoint(frontends: Sequence[PodView], service: str, before: str) -> str:
+    """Base URL of the API: the Service, or a frontend pod where pod IPs are loopback and no Service can lead to them.
+
+    The one picked ``before`` is kept while it runs; without any frontend nothing better is known.
+    """
+    local = {f"http://{pod.ip}:{names.PORT_API}": pod for pod in frontends if ip_address(pod.ip).is_loopback}
+    if not frontends or before in local:
+        return before
+    if not local:
+        return service
+    return min(local, key=lambda url: (not local[url].ready, local[url].name))

@@ -1,0 +1,85 @@
+"""The pod of one DP group's attempt, pinned to the server that the group was placed on.
+
+The pin is a required node affinity on the node's name, not ``nodeName``: the scheduler still checks taints and free
+dies, and the device plugin picks the die numbers, never an unhealthy one.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from flowserve.wire import EngineConfig, Limits
+from xdeepserve_operator.api import names
+from xdeepserve_operator.api.v1alpha1.executor import TaskExecutorSpec
+from xdeepserve_operator.resources import children
+from xdeepserve_operator.resources.containers import POD_IP, container, environment, pod_spec
+from xdeepserve_operator.resources.metadata import child_metadata, instance_labels
+from xdeepserve_operator.resources.quantity import canonical_cpu, canonical_memory
+from xdeepserve_operator.resources.settings import EngineImage
+
+
+def engine_pod(
+    executor: Mapping[str, Any],
+    spec: TaskExecutorSpec,
+    group: Mapping[str, Any],
+    token_secret: str,
+    image: EngineImage,
+) -> dict[str, Any]:
+    """The Pod for a DPGroup's current attempt; ``spec`` is the executor's, parsed."""
+    place = group["spec"]
+    name, attempt = group["metadata"]["name"], place["attempt"]
+    instance = children.instance_name(executor["metadata"]["name"], place["replica"])
+    config = EngineConfig(
+        name=name,
+        instance=instance,
+        role=spec.role,
+        dp_rank=place["index"],
+        model_name=spec.model.name,
+        model_uri=spec.model.uri,
+        limits=Limits(
+            max_context_tokens=spec.model.max_context_tokens,
+            max_batch=spec.tuning.max_batch_per_group,
+            prefill_chunk_tokens=spec.tuning.prefill_chunk_tokens,
+            kv_block_tokens=spec.tuning.kv_block_tokens,
+            kv_blocks=spec.tuning.kv_blocks,
+            max_ranks=spec.parallelism.dp,
+        ),
+        host=POD_IP,
+        api_port=names.PORT_API,
+        control_port=names.PORT_CONTROL,
+        doorbell_port=names.PORT_DOORBELL,
+    )
+    dies, memory = str(place["dies"]), canonical_memory(spec.resources.memory)
+    engine = container(
+        "flowserve.engine",
+        image,
+        environment(config, token_secret),
+        {"api": names.PORT_API, "control": names.PORT_CONTROL},
+        {
+            "requests": {
+                "cpu": canonical_cpu(spec.resources.cpu),
+                "memory": memory,
+                names.RESOURCE_DIE: dies,
+            },
+            "limits": {"memory": memory, names.RESOURCE_DIE: dies},
+        },
+        slow_start=True,
+    )
+    labels = {
+        **instance_labels(executor, place["replica"]),
+        names.LABEL_COMPONENT: names.COMPONENT_ENGINE,
+        names.LABEL_GROUP: name,
+        names.LABEL_REVISION: place["revision"],
+        names.LABEL_ATTEMPT: str(attempt),
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": child_metadata(group, "DPGroup", children.engine_pod_name(name, attempt), labels),
+        "spec": pod_spec(engine, image) | {"affinity": _only_on(place["node"])},
+    }
+
+
+def _only_on(node: str) -> dict[str, Any]:
+    by_name = {"key": "metadata.name", "operator": "In", "values": [node]}
+    terms = [{"matchFields": [by_name]}]
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}

@@ -1,0 +1,55 @@
+"""The TaskExecutor of a ModelDeployment's role.
+
+``spec.replicas`` belongs to /scale. It is written once, at creation; afterwards the body leaves it out, and an
+annotation remembers what the ModelDeployment last asked for, so that only a change of the role scales again and
+``kubectl scale`` is never fought.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from xdeepserve_operator.api import names
+from xdeepserve_operator.api.v1alpha1.base import LocalReference
+from xdeepserve_operator.api.v1alpha1.deployment import ModelDeploymentSpec, Role
+from xdeepserve_operator.api.v1alpha1.executor import EngineTuning, Gang, TaskExecutorSpec
+from xdeepserve_operator.resources import children
+from xdeepserve_operator.resources.metadata import child_metadata, deployment_labels
+
+
+def task_executor(
+    deployment: Mapping[str, Any], spec: ModelDeploymentSpec, role: Role, *, create: bool
+) -> dict[str, Any]:
+    """The TaskExecutor, with ``replicas`` only when it is being created."""
+    name = deployment["metadata"]["name"]
+    wanted = TaskExecutorSpec(
+        role=role.type,
+        chips=role.chips,
+        superpod_ref=spec.superpod_ref,
+        replicas=role.replicas,
+        parallelism=role.parallelism,
+        model=spec.model,
+        tuning=EngineTuning(max_batch_per_group=role.max_batch_per_group),
+        resources=role.resources,
+        gang=Gang(name=name, members=len(spec.roles)),
+        control_token_secret_ref=LocalReference(name=children.control_secret_name(name)),
+    ).to_wire()
+    if not create:
+        del wanted["replicas"]
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": "TaskExecutor",
+        "metadata": child_metadata(
+            deployment,
+            "ModelDeployment",
+            children.executor_name(name, role.name),
+            deployment_labels(name) | {names.LABEL_ROLE: role.type},
+            {names.ANNOTATION_REQUESTED_REPLICAS: str(role.replicas)},
+        ),
+        "spec": wanted,
+    }
+
+
+def replicas_to_ask(executor: Mapping[str, Any], role: Role) -> int | None:
+    """Replicas to scale to, when the role asks for another number than it last did; None otherwise."""
+    annotations = executor["metadata"].get("annotations") or {}
+    return None if annotations.get(names.ANNOTATION_REQUESTED_REPLICAS) == str(role.replicas) else role.replicas
