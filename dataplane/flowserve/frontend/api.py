@@ -13,6 +13,7 @@ from typing import TypeVar
 from fastapi import APIRouter, Depends, FastAPI, Request
 from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from flowserve.control import HEALTH, READY, authorized
@@ -83,10 +84,7 @@ def application(
             async with aclosing(events):
                 return shape.whole([event async for event in events])
 
-        try:
-            return JSONResponse(await until_disconnected(request.receive, whole()))
-        except ClientGone:
-            return Response(status_code=499)  # nobody reads it; the log does
+        return JSONResponse(await until_disconnected(request.receive, whole()))
 
     app = FastAPI(openapi_url=None, redirect_slashes=False)
     app.include_router(router)
@@ -162,6 +160,12 @@ def _add_error_handlers(app: FastAPI) -> None:
         code = {404: "unknown_url", 405: "method_not_allowed"}.get(error.status_code)
         document = RequestError(error.status_code, message, code=code).document()
         return JSONResponse(document, error.status_code, error.headers)
+
+    @app.exception_handler(ClientGone)
+    @app.exception_handler(ClientDisconnect)
+    async def gone(_request: Request, _error: Exception) -> Response:
+        """The client left before its answer began, or within its own body."""
+        return Response(status_code=499)  # nobody reads it; the log does
 
     @app.exception_handler(Exception)
     async def defect(_request: Request, _error: Exception) -> JSONResponse:

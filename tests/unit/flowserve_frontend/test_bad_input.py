@@ -161,6 +161,16 @@ async def test_an_endless_body_is_cut(world: World):
     writer.close()
 
 
+async def test_a_client_that_leaves_within_its_body_is_no_defect(world: World, http: aiohttp.ClientSession):
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(world.url.rpartition(":")[2]))
+    writer.write(b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{")
+    writer.write_eof()
+    assert await reader.read() == b""
+    writer.close()
+    async with http.get("/metrics") as response:
+        assert 'route="/v1/completions",status="499"} 1' in await response.text()
+
+
 async def test_a_body_that_does_not_come(http: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("flowserve.frontend.api.BODY_SECONDS", 0.05)
 
