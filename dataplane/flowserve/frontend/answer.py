@@ -97,4 +97,5 @@ class EventStream(StreamingResponse):
 
 
 def _line(document: Json) -> bytes:
-    return b"data: " + json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"
+    """One SSE event, in ASCII: many clients take U+2028 or U+0085 in the text for the end of the line."""
+    return b"data: " + json.dumps(document, separators=(",", ":")).encode() + b"\n\n"

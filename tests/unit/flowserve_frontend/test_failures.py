@@ -128,6 +128,15 @@ async def test_a_client_that_leaves_cancels_the_prefill(http, world: World):
     await asyncio.wait_for(world.prefill.cancelled.wait(), 5)
 
 
+async def test_no_text_breaks_the_lines_of_a_stream(http, world: World):
+    text = "a\nb\r\u2028c\u0085d"
+    world.decode.script = [TokenEvent(index=0, tokens=(11,), text=text, finish_reason="stop")]
+    async with http.post("/v1/completions", json={"model": MODEL, "prompt": "hi", "stream": True}) as response:
+        first, blank, done = (await response.text()).splitlines()[:3]
+    assert json.loads(first.removeprefix("data: "))["choices"][0]["text"] == text
+    assert (blank, done) == ("", "data: [DONE]")
+
+
 async def test_a_finished_answer_drops_no_ticket(http, world: World):
     assert (await complete(http))[0] == 200
     assert world.prefill.dropped.empty()
