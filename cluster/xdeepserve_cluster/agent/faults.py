@@ -36,12 +36,11 @@ class Tenant:
 
 @dataclass(frozen=True)
 class Strike:
-    """A fault that was carried out; `ends_at` None: until its FaultInjection is deleted."""
+    """A fault that was carried out and is not mended."""
 
     kind: str  # DieKill | DieHang | NodeLoss
     server: str
     die: int
-    ends_at: float | None
 
 
 @dataclass(frozen=True)

@@ -22,16 +22,17 @@ from xdeepserve_cluster.agent.faults import Strike, Tenant, choose, health_of, n
 from xdeepserve_cluster.agent.host import Host
 from xdeepserve_cluster.agent.moments import parse_rfc3339, rfc3339_micro
 from xdeepserve_cluster.agent.pod import PodWorker
-from xdeepserve_cluster.agent.retries import insist
+from xdeepserve_cluster.agent.retries import UNREACHABLE, insist
 from xdeepserve_operator.api.names import AGENT_FIELD_MANAGER
 from xdeepserve_operator.api.v1alpha1.fault import FaultInjectionSpec
-from xdeepserve_operator.runtime.kube import Object
+from xdeepserve_operator.runtime.kube import ApiError, Object
+from xdeepserve_operator.runtime.reflector import Key, key_of
 from xdeepserve_operator.runtime.resources import FAULTINJECTIONS, SUPERPODS
 
 logger = logging.getLogger(__name__)
 
 
-@dataclass
+@dataclass(eq=False)
 class _Case:
     """One FaultInjection."""
 
@@ -41,7 +42,7 @@ class _Case:
     strike: Strike | None = None
     paused: list[PodWorker] = field(default_factory=list)
     timer: asyncio.TimerHandle | None = None
-    mended: bool = False
+    pending: bool = False  # no target yet
     report: Object = field(default_factory=dict)  # the status to show, without times of reports
     writing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -58,17 +59,17 @@ class Injector:
     ) -> None:
         self._host, self._superpod = host, superpod
         self._workers, self._node_changed = workers, node_changed
-        self._cases: dict[str, _Case] = {}
+        self._cases: dict[Key, _Case] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     def on_event(self, kind: str, obj: Object) -> None:
         """A FaultInjection changed. Its specification never does, so only its first sight and its end matter."""
-        uid = obj["metadata"]["uid"]
-        if kind == "DELETED":
-            if case := self._cases.pop(uid, None):
-                self._mend(case)
-        elif uid not in self._cases:
-            self._open(uid, obj)
+        key = key_of(obj)
+        case = self._cases.get(key)
+        if case and (kind == "DELETED" or case.obj["metadata"]["uid"] != obj["metadata"]["uid"]):
+            self._mend(self._cases.pop(key))
+        if kind != "DELETED" and key not in self._cases:
+            self._open(key, obj)
 
     def mend_all(self) -> None:
         """The kind FaultInjection is gone, and all of them with it."""
@@ -78,20 +79,20 @@ class Injector:
     def retry(self) -> None:
         """Pods appeared: what found no target may find one now."""
         for case in self._cases.values():
-            if case.strike is None and not case.mended:
+            if case.pending:
                 self._strike(case)
 
-    def _open(self, uid: str, obj: Object) -> None:
+    def _open(self, key: Key, obj: Object) -> None:
         try:
             spec = FaultInjectionSpec.model_validate(obj["spec"])
         except ValidationError as error:
             logger.error("fault %s cannot be read: %s", obj["metadata"]["name"], error)
             return
-        case = self._cases[uid] = _Case(obj, spec)
+        case = self._cases[key] = _Case(obj, spec)
         status = obj.get("status", {})
         if status.get("mendedAt"):
-            case.mended = True
-        elif status.get("injectedAt"):
+            return
+        if status.get("injectedAt"):
             case.status = {key: status[key] for key in ("node", "die", "pods", "injectedAt") if key in status}
             self._hit(case, status["node"], status["die"], parse_rfc3339(status["injectedAt"]))
         elif spec.target.superpod:
@@ -100,15 +101,14 @@ class Injector:
             self._strike(case)
 
     async def _strike_in_superpod(self, case: _Case, name: str) -> None:
-        found: list[Object] = []
-
-        async def read() -> None:
-            found.append(await self._host.api.get(SUPERPODS, name))
-
-        if await insist(read, f"SuperPod {name}") and found[0]["spec"]["superpodId"] == self._superpod:
+        """Another SuperPod's faults are the business of its own servers."""
+        try:
+            superpod = await self._host.api.get(SUPERPODS, name)
+        except (ApiError, *UNREACHABLE) as error:
+            self._report(case, "False", "NoTarget", f"SuperPod {name} cannot be read ({error}); create the fault again")
+            return
+        if superpod["spec"]["superpodId"] == self._superpod and case in self._cases.values():
             self._strike(case)
-        else:
-            case.mended = True  # the hardware of others; nothing to do or to report here
 
     def _strike(self, case: _Case) -> None:
         target, kind = case.spec.target, case.spec.fault.type
@@ -117,6 +117,7 @@ class Injector:
         health = health_of(other.strike for other in self._cases.values() if other.strike)
         namespace = case.obj["metadata"].get("namespace", "")
         place = choose(kind, target, namespace, servers, running.values(), health)
+        case.pending = place is None
         if place is None:
             self._report(case, "False", "NoTarget", no_target(target, servers.keys()))
             return
@@ -131,10 +132,9 @@ class Injector:
         self._report(case, "True", "Injected", f"{kind} on {place[0]}")
 
     def _hit(self, case: _Case, server: str, die: int, at: float) -> None:
-        seconds = case.spec.duration_seconds
-        case.strike = Strike(case.spec.fault.type, server, die, at + seconds if seconds else None)
-        if case.strike.ends_at is not None:
-            left = max(0.0, case.strike.ends_at - self._host.clock())
+        case.strike = Strike(case.spec.fault.type, server, die)
+        if seconds := case.spec.duration_seconds:
+            left = max(0.0, at + seconds - self._host.clock())
             case.timer = asyncio.get_running_loop().call_later(left, self._expire, case)
         self._set_health()
 
@@ -144,7 +144,7 @@ class Injector:
         self._report(case, "True", "Injected", "the hardware is whole again")
 
     def _mend(self, case: _Case) -> None:
-        case.strike, case.mended = None, True
+        case.strike, case.pending = None, False
         if case.timer:
             case.timer.cancel()
         for worker in case.paused:

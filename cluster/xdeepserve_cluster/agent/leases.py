@@ -25,19 +25,19 @@ class Heartbeats:
     async def run(self) -> None:
         """For ever; a renewal that fails is the next one's business."""
         while True:
-            for name, state in self._host.servers.items():
-                if not state.lost:
-                    try:
-                        await self._renew(name)
-                    except (ApiError, *UNREACHABLE) as error:
-                        logger.warning("lease of node %s: %s", name, error)
+            await asyncio.gather(*(self._renew(name) for name, state in self._host.servers.items() if not state.lost))
             await asyncio.sleep(self._duration_s / RENEWALS)
 
     async def _renew(self, name: str) -> None:
-        api = self._host.api
-        spec: Object = {"renewTime": rfc3339_micro(self._host.clock())}
+        api, spec = self._host.api, self._spec(name)
         try:
-            await api.patch(LEASES, name, {"spec": spec}, NAMESPACE)
-        except NotFound:
-            spec = {**spec, "holderIdentity": name, "leaseDurationSeconds": self._duration_s}
-            await api.create(LEASES, {"metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec})
+            try:
+                await api.patch(LEASES, name, {"spec": {"renewTime": spec["renewTime"]}}, NAMESPACE)
+            except NotFound:
+                await api.create(LEASES, {"metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec})
+        except (ApiError, *UNREACHABLE) as error:
+            logger.warning("lease of node %s: %s", name, error)
+
+    def _spec(self, name: str) -> Object:
+        now = rfc3339_micro(self._host.clock())
+        return {"holderIdentity": name, "leaseDurationSeconds": self._duration_s, "renewTime": now}

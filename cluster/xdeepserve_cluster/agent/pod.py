@@ -80,6 +80,7 @@ class PodWorker:
         """Its object changed."""
         self.pod = pod
         self._changes.notify()
+        self._publisher.observed(pod)
         if pod["spec"].get("readinessGates"):
             self._publisher.changed()
 

@@ -25,11 +25,24 @@ class StatusPublisher:
         self._host, self._server, self._pod, self._facts = host, server, pod, facts
         self._changed = asyncio.Event()
         self._written: Object = {}
+        self._version = 0  # resourceVersion of our last write
         self.annotations: dict[str, str] = {}
 
     def changed(self) -> None:
         """Something that the status shows may have changed."""
         self._changed.set()
+
+    def observed(self, pod: Object) -> None:
+        """The pod changed in the API. If somebody turned a condition of ours since our last write, it is written again.
+
+        The controller manager does that to pods of a node that it takes for dead.
+        """
+        if not self._written or int(pod["metadata"]["resourceVersion"]) <= self._version:
+            return
+        if _states(self._written["status"]).items() <= _states(pod.get("status", {})).items():
+            return
+        self._written = {}
+        self.changed()
 
     async def run(self) -> None:
         """Publishes changes until the pod is gone."""
@@ -45,12 +58,13 @@ class StatusPublisher:
         body = self._body()
         if body == self._written:
             return True
-        api, name = self._host.api, body["metadata"]["name"]
+
+        async def write() -> None:
+            answer = await self._host.api.apply(PODS, body, subresource="status", field_manager=AGENT_FIELD_MANAGER)
+            self._version = int(answer["metadata"]["resourceVersion"])
+
         self._written = body
-        return await insist(
-            lambda: api.apply(PODS, body, subresource="status", field_manager=AGENT_FIELD_MANAGER),
-            f"status of pod {name}",
-        )
+        return await insist(write, f"status of pod {body['metadata']['name']}")
 
     def _body(self) -> Object:
         pod = self._pod()
@@ -60,3 +74,7 @@ class StatusPublisher:
         known: Object = self._written.get("status") or pod.get("status", {})
         status = pod_status(pod, self._facts, known.get("conditions", []), self._host.clock())
         return {"metadata": metadata, "status": status}
+
+
+def _states(status: Object) -> dict[str, str]:
+    return {condition["type"]: condition["status"] for condition in status.get("conditions", [])}

@@ -60,7 +60,8 @@ class Sandbox:
         tokens = await self._tokens.request()
         for volume in self.pod["spec"].get("volumes", []):
             found = volumes.files(volume, self.pod, objects, tokens)
-            volumes.write(volumes.directory(volume, self.directory), found)
+            if "hostPath" not in volume:
+                volumes.write(volumes.directory(volume, self.directory), found)
 
     async def keep_tokens(self) -> None:
         """Writes new tokens before the old ones expire, for ever; returns at once if the pod has none."""

@@ -77,10 +77,10 @@ def test_who_is_struck() -> None:
 
 def test_health_is_a_function_of_the_strikes() -> None:
     strikes = [
-        Strike("DieKill", "c-0", 3, None),
-        Strike("DieKill", "c-0", 4, 99.0),
-        Strike("DieHang", "c-1", 1, None),
-        Strike("NodeLoss", "b-0", WHOLE_SERVER, None),
+        Strike("DieKill", "c-0", 3),
+        Strike("DieKill", "c-0", 4),
+        Strike("DieHang", "c-1", 1),
+        Strike("NodeLoss", "b-0", WHOLE_SERVER),
     ]
     assert health_of(strikes) == Health({"c-0": frozenset({3, 4})}, frozenset({"b-0"}))
     assert health_of(strikes[1:3]) == Health({"c-0": frozenset({4})}, frozenset())
