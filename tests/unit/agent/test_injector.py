@@ -56,6 +56,10 @@ class Stage:
         assert runner.process is not None
         return runner.process.pid
 
+    def becomes(self, name: str, change: int) -> None:
+        """Waits until the kernel reports a pod's process as WSTOPPED or WCONTINUED."""
+        os.waitid(os.P_PID, self.pid(name), change)
+
     def lives(self, name: str) -> bool:
         """Whether a pod's process runs and no signal is on its way to it."""
         status = Path(f"/proc/{self.pid(name)}/status").read_text()
@@ -116,12 +120,12 @@ async def test_deleting_the_fault_mends_the_die(stage: Stage) -> None:
 async def test_a_fault_ends_by_itself_after_its_duration(stage: Stage) -> None:
     stage.host.clock = itertools.count(1000.0, 0.99).__next__  # so that a second lasts 10 ms
     stage.injector.on_event("ADDED", fault("DieHang", 1, node="pod-a-910c-1"))
-    os.waitid(os.P_PID, stage.pid("d-1"), os.WSTOPPED)
+    stage.becomes("d-1", os.WSTOPPED)
     assert not stage.nodes  # a hang leaves the server healthy
     status = await stage.report(lambda status: "mendedAt" in status)
     assert status["pods"] == ["team/d-1"]
     assert status["mendedAt"] > status["injectedAt"]
-    os.waitid(os.P_PID, stage.pid("d-1"), os.WCONTINUED)
+    stage.becomes("d-1", os.WCONTINUED)
 
 
 async def test_a_lost_server_dies_in_silence(stage: Stage) -> None:
