@@ -6,9 +6,11 @@ from pathlib import Path
 import numpy as np
 
 from flowserve.cache import SequenceKV
-from flowserve.model import ExpertWeights, LocalExperts, Model, Weights, finish
+from flowserve.model import ExpertWeights, FloatArray, LocalExperts, Model, Weights
+from xccl import Steps, run
 
 BLOCK_TOKENS = 32
+STEP_SECONDS = 60.0
 
 
 class Reference:
@@ -29,10 +31,14 @@ class Reference:
     def _compute(self, prompt: tuple[int, ...], tokens: int) -> list[int]:
         pool = self._model.new_pool(-(-(len(prompt) + tokens) // BLOCK_TOKENS), BLOCK_TOKENS)
         sequence = SequenceKV(pool)
-        logits = finish(self._model.prefill(np.asarray(prompt, np.int32), 0, sequence, self._experts))
+        logits = _result(self._model.prefill(np.asarray(prompt, np.int32), 0, sequence, self._experts))
         answer = [int(np.argmax(logits))]
         while len(answer) < tokens:
             step = np.asarray([answer[-1]], np.int32), np.asarray([sequence.length], np.int32)
-            logits = finish(self._model.decode(*step, [sequence], self._experts))
+            logits = _result(self._model.decode(*step, [sequence], self._experts))
             answer.append(int(np.argmax(logits[0])))
         return answer
+
+
+def _result(steps: Steps[FloatArray]) -> FloatArray:
+    return run(steps, timeout=STEP_SECONDS)

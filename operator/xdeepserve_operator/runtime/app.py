@@ -86,17 +86,16 @@ async def run(settings: Settings) -> int:
                 renew_seconds=settings.lease_seconds / 3,
             ),
         )
-        store, events = Store(), EventWriter(api)
-        writer = Writer(api, store, events, lease.held)
-        loop = ReconcileLoop(
-            reconcilers(store, writer, EngineClient(session), SystemClock(), engine_image=settings.engine_image)
-        )
 
         def wake(kind: str, obj: Object) -> None:
-            for key in interested(kind, obj):
+            for key in interested(store, kind, obj):
                 loop.mark(*key)
 
-        cache = Cache(api, store, wake, writer.forget)
+        store, events = Store(wake), EventWriter(api)
+        writer = Writer(api, store, events, lease.held)
+        engines = EngineClient(session)
+        loop = ReconcileLoop(reconcilers(store, writer, engines, SystemClock(), engine_image=settings.engine_image))
+        cache = Cache(api, store, writer.forget)
         runner = await health.serve(
             settings.host,
             settings.health_port,

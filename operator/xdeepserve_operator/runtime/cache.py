@@ -29,7 +29,6 @@ WATCHED: dict[Resource, str] = {  # resource -> label selector
     resources.PODS: "",  # of all tenants: their dies count as used
     resources.DEPLOYMENTS: MANAGED_ONLY,
 }
-Waker = Callable[[str, Object], None]
 
 
 def trim(obj: Object) -> Object | None:
@@ -56,24 +55,22 @@ def trim(obj: Object) -> Object | None:
 
 
 class Cache:
-    """Keeps the store like the cluster and wakes whoever is interested in a change."""
+    """Keeps the store like the cluster; ``forget(uid)`` hears what is gone."""
 
-    def __init__(self, api: KubeApi, store: Store, wake: Waker, forget: Callable[[str], None]) -> None:
-        self._api, self._store, self._wake, self._forget = api, store, wake, forget
+    def __init__(self, api: KubeApi, store: Store, forget: Callable[[str], None]) -> None:
+        self._api, self._store, self._forget = api, store, forget
         self.synced = False
 
     def changed(self, resource: Resource, obj: Object) -> None:
         """An object was added or changed."""
         kept = trim({"apiVersion": resource.api_version, "kind": resource.kind, **obj})
-        if kept is not None and self._store.put(resource.kind, kept):
-            self._wake(resource.kind, kept)
+        if kept is not None:
+            self._store.put(resource.kind, kept)
 
     def deleted(self, resource: Resource, obj: Object) -> None:
         """An object is gone."""
-        full = {"apiVersion": resource.api_version, "kind": resource.kind, **obj}
         self._forget(obj["metadata"].get("uid", ""))
-        if self._store.remove(resource.kind, full):
-            self._wake(resource.kind, full)
+        self._store.remove(resource.kind, {"apiVersion": resource.api_version, "kind": resource.kind, **obj})
 
     async def fill(self) -> None:
         """Lists everything once; afterwards the store shows the whole cluster."""

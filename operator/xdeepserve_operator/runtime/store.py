@@ -8,7 +8,7 @@ Objects are shared, not copied: readers must not change them.
 """
 
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from xdeepserve_operator.api.names import LABEL_DEPLOYMENT, LABEL_EXECUTOR, LABEL_GROUP
@@ -26,9 +26,10 @@ def version_of(obj: Object) -> int:
 
 
 class Store:
-    """The caches of all kinds."""
+    """The caches of all kinds; ``on_change(kind, object)`` hears every piece of news, wherever it came from."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_change: Callable[[str, Object], None] = lambda _kind, _obj: None) -> None:
+        self._on_change = on_change
         self._objects: dict[str, dict[Key, Object]] = defaultdict(dict)
         self._index: dict[tuple[str, str, str, str], set[Key]] = defaultdict(set)
         self._deleted: OrderedDict[str, None] = OrderedDict()
@@ -62,6 +63,7 @@ class Store:
         for label, value in _labels(obj).items():
             if label in INDEXED_LABELS:
                 self._index[(kind, label, key[0], value)].add(key)
+        self._on_change(kind, obj)
         return True
 
     def remove(self, kind: str, obj: Object) -> bool:
@@ -76,6 +78,7 @@ class Store:
             return False
         self._unindex(kind, key, before)
         del self._objects[kind][key]
+        self._on_change(kind, obj)
         return True
 
     def keys(self, kind: str) -> Iterator[Key]:

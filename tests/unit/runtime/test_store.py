@@ -44,6 +44,17 @@ def test_the_end_of_an_earlier_life_leaves_the_present_one():
     assert store.get("Pod", "a", "p") is not None
 
 
+def test_all_news_is_heard_and_nothing_else():
+    heard = []
+    store = Store(lambda kind, obj: heard.append((kind, obj["metadata"]["resourceVersion"])))
+    store.put("Pod", pod("p", 5))
+    store.put("Pod", pod("p", 5))
+    store.put("Pod", pod("p", 6))
+    store.remove("Pod", pod("p", 7))
+    store.remove("Pod", pod("p", 7))
+    assert heard == [("Pod", "5"), ("Pod", "6"), ("Pod", "7")]
+
+
 def test_lists_are_ordered_and_filtered():
     store = Store()
     store.put("Pod", pod("b", 1, uid="1", executor="x"))
