@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from enum import IntEnum
-from functools import cached_property
 from typing import Final
 
 HEADER_BYTES: Final = 4096
@@ -43,10 +42,15 @@ _LIMITS: Final = {
     "slot_bytes": (64, 1 << 26),
 }
 
+_SHAPING: Final = {
+    "group": ("max_peers", "max_tokens", "hidden", "top_k"),
+    "ring": ("ring_slots", "slot_bytes"),
+}
+
 
 @dataclass(frozen=True)
 class Layout:
-    """The sizes that every endpoint of a deployment shares.
+    """The sizes of an endpoint's segments: those of a group are shared by its ranks, those of a ring by its two ends.
 
     max_peers: ranks in a group; max_tokens: the largest local batch of one dispatch; hidden: f32 values a token;
     top_k: experts a token; ring_slots × slot_bytes: the p2p ring of one peer. Raises ValueError out of bounds.
@@ -81,10 +85,13 @@ class Layout:
     def row_bytes(self) -> int:
         return self.hidden * _F32
 
-    @cached_property
-    def words(self) -> tuple[int, ...]:
-        """The fields as written into a segment's header, for comparison."""
-        return tuple(getattr(self, field.name) for field in fields(self))
+    def words_of(self, segment: str) -> tuple[int, ...]:
+        """The sizes that shape the segment of that name, as written into its header for comparison; others are 0.
+
+        A prefill engine and a decode engine share rings, never a group: their groups may differ in size.
+        """
+        shaping = _SHAPING.get(segment.partition("-")[0], ())
+        return tuple(getattr(self, field.name) if field.name in shaping else 0 for field in fields(self))
 
     @property
     def group_bytes(self) -> int:

@@ -61,7 +61,7 @@ def file_of(directory: Path, incarnation: str, name: str) -> Path:
 def create(directory: Path, incarnation: str, name: str, layout: Layout, nbytes: int) -> Segment:
     """Make and map a zeroed segment. Raises FileExistsError when the name is taken."""
     path = file_of(directory, incarnation, name)
-    header = Header(nbytes, this_process(), incarnation, name, layout.words)
+    header = Header(nbytes, this_process(), incarnation, name, layout.words_of(name))
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         os.ftruncate(file, nbytes)
@@ -92,8 +92,9 @@ def attach(directory: Path, incarnation: str, name: str, layout: Layout, nbytes:
             return None
         if (header.incarnation, header.name) != (incarnation, name):
             raise BadSegment(f"{path}: it calls itself {header.incarnation}.{header.name}")
-        if header.layout != layout.words:
-            raise LayoutMismatch(f"{path}: its layout is {header.layout}, ours is {layout.words}")
+        ours = layout.words_of(name)
+        if header.layout != ours:
+            raise LayoutMismatch(f"{path}: its layout is {header.layout}, ours is {ours}")
         size = os.fstat(file).st_size
         if not size == header.nbytes == nbytes:
             raise BadSegment(f"{path}: {size} bytes, its header says {header.nbytes}, its layout {nbytes}")

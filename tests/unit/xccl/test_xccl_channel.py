@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, TypeAlias
 
 import numpy as np
 import pytest
@@ -10,18 +12,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from xccl_world import SMALL, endpoints, interleave, peer_of, randomly
 
-from xccl import Broken, Channel, CorruptField, Endpoint, EventMismatch, PeerLost, Steps, Timeout, run
+from xccl import Broken, Channel, CorruptField, Endpoint, EventMismatch, LayoutMismatch, PeerLost, Steps, Timeout, run
 from xccl.layout import RingMap
 
+Pair: TypeAlias = tuple[Channel, Channel]
 CAPACITY = SMALL.ring_slots * SMALL.slot_bytes
 
 
-def connect(a: Endpoint, b: Endpoint) -> list[Channel]:
-    return interleave([Channel.connect(a, peer_of(b)), Channel.connect(b, peer_of(a))])
+def connect(a: Endpoint, b: Endpoint) -> Pair:
+    first, second = interleave([Channel.connect(a, peer_of(b)), Channel.connect(b, peer_of(a))])
+    return first, second
 
 
 @pytest.fixture
-def pair() -> Iterator[list[Channel]]:
+def pair() -> Iterator[Pair]:
     with endpoints(2, clock=iter(range(1_000_000)).__next__) as (a, b):
         yield connect(a, b)
 
@@ -50,31 +54,45 @@ def test_messages_arrive_whole_and_in_order(messages: list[bytes], seed: int) ->
 
 
 @pytest.mark.parametrize("size", [0, 1, 63, 64, 65, CAPACITY, CAPACITY + 1])
-def test_sizes_at_the_edges_of_slot_and_ring(pair: list[Channel], size: int) -> None:
+def test_sizes_at_the_edges_of_slot_and_ring(pair: Pair, size: int) -> None:
     data = bytes(i % 251 for i in range(size))
     assert transfer(*pair, data, event=1) == data
 
 
-def test_arrays_travel_without_a_copy_of_the_caller(pair: list[Channel]) -> None:
+def test_ends_of_a_ring_may_belong_to_groups_of_different_sizes() -> None:
+    larger = replace(SMALL, max_peers=SMALL.max_peers + 3, max_tokens=SMALL.max_tokens * 2)
+    with endpoints(1) as (prefill,), Endpoint.create(prefill.directory, "decode", larger) as decode:
+        sender, receiver = connect(prefill, decode)
+        assert transfer(sender, receiver, b"latent", event=1) == b"latent"
+
+
+def test_ends_of_a_ring_must_agree_on_its_slots() -> None:
+    other = replace(SMALL, ring_slots=SMALL.ring_slots * 2)
+    with endpoints(1) as (a,), Endpoint.create(a.directory, "b", other) as b, pytest.raises(LayoutMismatch):
+        connect(a, b)
+
+
+def test_arrays_travel_without_a_copy_of_the_caller(pair: Pair) -> None:
     data = np.arange(300, dtype=np.float32).reshape(3, 100)
     into = np.empty_like(data)
-    interleave([pair[0].send(data, event=1), pair[1].receive(into, event=1)])  # type: ignore[list-item]
+    interleave([pair[0].send(data, event=1), pair[1].receive(into, event=1)])
     assert np.array_equal(into, data)
 
 
-def test_both_directions_at_once_with_full_rings(pair: list[Channel]) -> None:
+def test_both_directions_at_once_with_full_rings(pair: Pair) -> None:
     data = bytes(2 * CAPACITY)
     into = [bytearray(len(data)), bytearray(len(data))]
-    steps = [c.send(data, event=1) for c in pair] + [c.receive(i, event=1) for c, i in zip(pair, into, strict=True)]
-    assert interleave(steps, randomly(1)) == [None, None, len(data), len(data)]  # type: ignore[arg-type]
+    steps: list[Steps[Any]] = [c.send(data, event=1) for c in pair]
+    steps += [c.receive(i, event=1) for c, i in zip(pair, into, strict=True)]
+    assert interleave(steps, randomly(1)) == [None, None, len(data), len(data)]
 
 
-def test_send_ends_only_after_the_copy_out(pair: list[Channel]) -> None:
+def test_send_ends_only_after_the_copy_out(pair: Pair) -> None:
     with pytest.raises(Timeout):
         run(pair[0].send(b"x", event=1), timeout=0)
 
 
-def test_a_receiver_that_gave_up_skips_the_rest_of_that_message(pair: list[Channel]) -> None:
+def test_a_receiver_that_gave_up_skips_the_rest_of_that_message(pair: Pair) -> None:
     sender, receiver = pair
     sending = sender.send(bytes(CAPACITY + 1), event=1)
     next(sending)  # fills the ring and waits
@@ -94,7 +112,7 @@ def test_a_receiver_that_gave_up_skips_the_rest_of_that_message(pair: list[Chann
     assert later[:4] == b"next"
 
 
-def test_a_message_that_the_sender_gave_up_is_an_event_mismatch(pair: list[Channel]) -> None:
+def test_a_message_that_the_sender_gave_up_is_an_event_mismatch(pair: Pair) -> None:
     sender, receiver = pair
     sending = sender.send(bytes(CAPACITY + 1), event=1)
     next(sending)  # fills the ring and waits
@@ -106,10 +124,10 @@ def test_a_message_that_the_sender_gave_up_is_an_event_mismatch(pair: list[Chann
     next(sending)
     with pytest.raises(EventMismatch, match="waited for event 1, but the sender is already at 2"):
         next(receiving)
-    assert interleave([sending, receiver.receive(into, event=2)]) == [None, 4]  # type: ignore[list-item]
+    assert interleave([sending, receiver.receive(into, event=2)]) == [None, 4]
 
 
-def test_a_message_larger_than_the_buffer_is_refused_and_the_next_arrives(pair: list[Channel]) -> None:
+def test_a_message_larger_than_the_buffer_is_refused_and_the_next_arrives(pair: Pair) -> None:
     sender, receiver = pair
     sending = sender.send(b"too long", event=1)
     next(sending)
@@ -119,7 +137,7 @@ def test_a_message_larger_than_the_buffer_is_refused_and_the_next_arrives(pair: 
     assert transfer(sender, receiver, b"ok", event=2) == b"ok"
 
 
-def test_events_must_grow(pair: list[Channel]) -> None:
+def test_events_must_grow(pair: Pair) -> None:
     transfer(*pair, b"x", event=5)
     with pytest.raises(ValueError, match="event 5 must be larger than 5"):
         next(pair[0].send(b"x", event=5))
@@ -127,7 +145,7 @@ def test_events_must_grow(pair: list[Channel]) -> None:
         next(pair[1].receive(bytearray(1), event=5))
 
 
-def test_two_sends_at_once_are_refused(pair: list[Channel]) -> None:
+def test_two_sends_at_once_are_refused(pair: Pair) -> None:
     sending = pair[0].send(b"x", event=1)
     next(sending)
     with pytest.raises(Broken, match="a send to die-1 is under way"):
@@ -152,7 +170,7 @@ def test_connecting_may_be_tried_again_after_a_timeout() -> None:
         assert transfer(*connect(a, b), b"x", event=1) == b"x"
 
 
-def test_a_closed_channel_is_a_lost_peer_on_either_side(pair: list[Channel]) -> None:
+def test_a_closed_channel_is_a_lost_peer_on_either_side(pair: Pair) -> None:
     pair[1].close()
     with pytest.raises(PeerLost, match="closed its memory"):
         run(pair[0].receive(bytearray(1), event=1), timeout=1)
@@ -160,7 +178,7 @@ def test_a_closed_channel_is_a_lost_peer_on_either_side(pair: list[Channel]) -> 
         run(pair[0].send(b"x", event=1), timeout=1)
 
 
-def test_a_damaged_field_is_found(pair: list[Channel]) -> None:
+def test_a_damaged_field_is_found(pair: Pair) -> None:
     sending = pair[0].send(b"x", event=1)
     next(sending)
     offset = RingMap(SMALL).field(1)
@@ -169,7 +187,7 @@ def test_a_damaged_field_is_found(pair: list[Channel]) -> None:
         run(pair[1].receive(bytearray(99), event=1), timeout=1)
 
 
-def test_an_acknowledgement_of_what_was_never_sent_is_found(pair: list[Channel]) -> None:
+def test_an_acknowledgement_of_what_was_never_sent_is_found(pair: Pair) -> None:
     pair[0]._own.memory.poke(RingMap(SMALL).acknowledged, 9)
     with pytest.raises(CorruptField, match="9 chunks are acknowledged, 0 were sent"):
         next(pair[0].send(b"x", event=1))

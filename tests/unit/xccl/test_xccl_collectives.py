@@ -247,6 +247,7 @@ def test_ranks_must_count_from_zero(ranks: tuple[int, int]) -> None:
 def test_peers_with_another_layout_are_refused() -> None:
     other = Layout(max_peers=4, max_tokens=8, hidden=6, top_k=3)
     with endpoints(1) as (mine,), Endpoint.create(mine.directory, "theirs", other) as theirs:
+        theirs.enter(1)
         joining = Group.join(mine, epoch=1, rank=0, peers=[peer_of(mine), peer_of(theirs, 1)])
         with pytest.raises(LayoutMismatch, match=r"its layout is \(4, 8, 6, 3"):
             run(joining, timeout=1)
