@@ -9,7 +9,6 @@ and holds what runs until somebody sends a newer membership.
 from __future__ import annotations
 
 import asyncio
-import time
 
 import structlog
 
@@ -21,7 +20,7 @@ from flowserve.engine.role import Role
 from flowserve.engine.scheduler import Scheduler
 from flowserve.engine.state import Lifecycle
 from flowserve.wire import Member, Membership
-from xccl import Doorbell, Endpoint, Group, Peer, XcclError, arun, sweep
+from xccl import Doorbell, Endpoint, Group, Peer, Steps, XcclError, arun, sweep
 
 JOIN_SECONDS = 30.0  # the memberships of all ranks are sent at about the same time
 
@@ -96,7 +95,7 @@ class Epochs:
             spread = DistributedExperts(group, experts, self._runtime.config.n_routed_experts, self._timeout)
             work = Iterations(self._scheduler, self._role, spread, self._tally)
             others = [member for member in members if member.rank != me.rank]
-            await Lockstep(group, work, self._wake, lambda: self._ring(others), self._timeout, time.monotonic).run()
+            await Lockstep(group, work, self._wake, lambda: self._ring(others), self._vote).run()
         finally:
             group.leave()
 
@@ -105,6 +104,9 @@ class Epochs:
         while True:
             await self._doorbell.wait()
             self._wake.set()
+
+    async def _vote(self, vote: Steps[tuple[int, ...]]) -> tuple[int, ...]:
+        return await arun(vote, timeout=self._timeout)
 
     def _ring(self, members: list[Member]) -> None:
         for member in members:

@@ -2,16 +2,15 @@
 
 A token goes to the ranks that own its experts, once an expert; they run the experts on what arrived; the results
 come back and are summed with the token's gates. Dispatch and combine are full barriers in which every rank takes
-part, with or without tokens.
+part, with or without tokens. Only they have a time limit: what a rank computes itself may take as long as it takes.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from flowserve.engine.waiting import within
 from flowserve.model import ExpertWeights, FloatArray, IntArray, run_experts
-from xccl import Group, Steps
+from xccl import Group, Steps, within
 
 
 def owners(experts: int, ranks: int) -> IntArray:
@@ -35,6 +34,6 @@ class DistributedExperts:
 
     def __call__(self, layer: int, x: FloatArray, expert_ids: IntArray, weights: FloatArray) -> Steps[FloatArray]:
         """See ``flowserve.model.Experts``. Raises the errors of ``xccl.Group``."""
-        dispatched = yield from within(self._timeout, self._group.dispatch(x, expert_ids, self._owner))
+        dispatched = yield from within(self._group.dispatch(x, expert_ids, self._owner), timeout=self._timeout)
         y = run_experts(self._weights, layer, dispatched.tokens, dispatched.experts)
-        return (yield from within(self._timeout, self._group.combine(y, dispatched, weights)))
+        return (yield from within(self._group.combine(y, dispatched, weights), timeout=self._timeout))

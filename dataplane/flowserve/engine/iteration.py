@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from flowserve.engine.role import Role
 from flowserve.engine.scheduler import Scheduler
-from flowserve.engine.waiting import drive
 from flowserve.model import Experts
+from xccl import arun
 
 
 @dataclass
@@ -35,7 +36,7 @@ class Iterations:
         """Runs one iteration. Raises what the fabric raises, with every sequence as it was before."""
         batch = self.scheduler.begin(self.role.most)
         try:
-            advances = await drive(self.role.step(batch, self.experts))
+            advances = await arun(self.role.step(batch, self.experts), timeout=math.inf)
             for advance in advances:
                 advance.commit()
         finally:

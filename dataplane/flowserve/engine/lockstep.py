@@ -15,10 +15,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import NoReturn, Protocol
 
-from flowserve.engine.waiting import drive, within
 from xccl import Steps
 
 RING_AGAIN_AFTER = 0.01  # seconds, doubled each time
@@ -41,23 +40,34 @@ class Work(Protocol):
     async def iterate(self) -> None: ...
 
 
+class Wake(Protocol):
+    """What the loop needs of ``asyncio.Event``."""
+
+    def clear(self) -> None: ...
+
+    async def wait(self) -> object: ...
+
+
 class Lockstep:
-    """One rank in one epoch. ``ring`` wakes the other ranks, ``wake`` is set when this one may have something to do."""
+    """One rank in one epoch. ``ring`` wakes the other ranks, ``wake`` is set when this one may have something to do.
+
+    ``drive`` runs a vote to its end while the event loop goes around, and gives up on a peer that is too late.
+    """
 
     def __init__(
         self,
         votes: Votes,
         work: Work,
-        wake: asyncio.Event,
+        wake: Wake,
         ring: Callable[[], None],
-        timeout: float,
+        drive: Callable[[Steps[tuple[int, ...]]], Awaitable[tuple[int, ...]]],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._votes = votes
         self._work = work
         self._wake = wake
         self._ring = ring
-        self._timeout = timeout
+        self._drive = drive
         self._clock = clock
 
     async def run(self) -> NoReturn:
@@ -75,15 +85,15 @@ class Lockstep:
 
     async def _anyone_has_work(self, parked: bool) -> bool:
         mine = self._work.has_work
-        vote = within(self._timeout, self._votes.vote(int(mine)), self._clock)
-        return any(await drive(self._ringing(vote) if parked and mine else vote))
+        vote = self._votes.vote(int(mine))
+        return any(await self._drive(self._ringing(vote) if parked and mine else vote))
 
     def _ringing(self, vote: Steps[tuple[int, ...]]) -> Steps[tuple[int, ...]]:
         """``vote``, ringing the peers as long as it waits for them."""
         pause, due = RING_AGAIN_AFTER, self._clock()
         while True:
             try:
-                next(vote)
+                fresh = next(vote)
             except StopIteration as stop:
                 result: tuple[int, ...] = stop.value
                 return result
@@ -91,4 +101,4 @@ class Lockstep:
                 self._ring()
                 due = self._clock() + pause
                 pause *= 2
-            yield
+            yield fresh

@@ -24,6 +24,7 @@ async def running(directory: Path) -> AsyncIterator[Fleet]:
             yield fleet
         finally:
             await fleet.stop()
+            print(fleet.logs())  # pytest shows it if the test failed
     assert not os.listdir(directory / "shm"), "the engines left memory behind"
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import random
 import signal
-import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -71,10 +71,9 @@ async def until(probe: Callable[[], Awaitable[T | None]], what: str, patience: f
     return answer
 
 
-def free_port(kind: int = socket.SOCK_STREAM) -> int:
-    with socket.socket(socket.AF_INET, kind) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def own_host() -> str:
+    """An address of this machine that nobody else is likely to use, so that ports can be what they are in pods."""
+    return f"127.{random.randint(64, 254)}.{random.randint(0, 254)}.{random.randint(1, 254)}"
 
 
 @dataclass
@@ -143,16 +142,14 @@ class Instance:
             model_name="tiny",
             model_uri=MODEL.as_uri(),
             limits=self.limits,
-            api_port=free_port(),
-            control_port=free_port(),
-            doorbell_port=free_port(socket.SOCK_DGRAM),
+            host=own_host(),
         )
         program = Program(config, *await start("flowserve.engine", config, self.fleet.directory))
         self.engines[rank:] = [program, *self.engines[rank + 1 :]]
         return program
 
     async def launch_shell(self) -> None:
-        config = ShellConfig(instance=self.name, role=self.role, control_port=free_port(), heartbeat_seconds=0.2)
+        config = ShellConfig(instance=self.name, role=self.role, host=own_host(), heartbeat_seconds=0.2)
         self.shell = Program(config, *await start("flowserve.shell", config, self.fleet.directory))
 
     async def status(self) -> ShellStatus | None:
@@ -288,6 +285,10 @@ class Fleet:
             tokens += event.tokens
         assert event.finish_reason is not None
         return tokens
+
+    def logs(self) -> str:
+        """What all processes have said."""
+        return "".join(f"--- {path.name}\n{path.read_text()}" for path in sorted(self.directory.glob("*.log")))
 
     async def stop(self) -> None:
         programs = [each for instance in self.instances for each in (*instance.engines, instance.shell) if each]

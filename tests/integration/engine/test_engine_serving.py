@@ -34,7 +34,7 @@ def reference() -> Reference:
 async def rank(instance: Instance, number: int) -> DispatchReply:
     """A chosen rank, in place of the one that the shell would pick."""
     config, status = instance.engines[number].config, await instance.engine_status(number)
-    return DispatchReply(host=config.host, api_port=config.api_port, rank=number, incarnation=status.incarnation)
+    return DispatchReply(host=config.host, api_port=8000, rank=number, incarnation=status.incarnation)
 
 
 async def emptied(instance: Instance) -> list[EngineStatus]:
@@ -193,7 +193,7 @@ async def test_a_request_that_can_never_be_served_is_refused_for_good(
 
 
 async def test_without_the_token_only_health_is_told(shared: Fleet, p: Instance, d: Instance) -> None:
-    api = f"http://127.0.0.1:{d.engines[0].config.api_port}"
+    api = f"http://{d.engines[0].config.host}:8000"
     assert d.shell is not None
     for base in (p.engines[0].control, d.shell.control, api):
         for path, status in (("/health", 200), ("/health/ready", 200), ("/v1/status", 401), ("/metrics", 401)):

@@ -64,9 +64,7 @@ async def test_a_killed_rank_costs_its_own_streams_and_no_token_of_the_others(fl
     assert broken.running == 2
     held = [len(stream.tokens) for stream in streams if stream.rank == 0]
     late = await fleet.prefill(p, PROMPT, TOKENS, ignore_eos=True)
-    waiting = Stream(
-        fleet, DispatchReply(host="127.0.0.1", api_port=d.engines[0].config.api_port, rank=0, incarnation="x"), late
-    )
+    waiting = Stream(fleet, DispatchReply(host=d.engines[0].config.host, api_port=8000, rank=0, incarnation="x"), late)
 
     await d.launch(1)
     await d.form()
@@ -114,7 +112,7 @@ async def test_a_ticket_of_a_restarted_prefill_engine_fails_alone(fleet: Fleet) 
 
     # The same address answers again, but as another engine, which never gave this ticket.
     assert stale.ticket is not None
-    moved = stale.ticket.model_copy(update={"control_port": p.engines[0].config.control_port})
+    moved = stale.ticket.model_copy(update={"host": p.engines[0].config.host})
     with pytest.raises(Refusal, match="ticket"):
         await fleet.answer(await d.dispatch(), stale.model_copy(update={"ticket": moved}))
     fresh = await fleet.prefill(p, PROMPT, 8, ignore_eos=True)
