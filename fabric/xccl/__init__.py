@@ -23,7 +23,7 @@ from xccl.errors import (
 from xccl.group import Group
 from xccl.layout import Layout
 from xccl.shm import sweep
-from xccl.steps import Steps, arun, run
+from xccl.steps import Steps, arun, run, within
 
 __all__ = [
     "BadSegment",
@@ -46,4 +46,5 @@ __all__ = [
     "arun",
     "run",
     "sweep",
+    "within",
 ]

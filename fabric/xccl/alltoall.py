@@ -79,6 +79,8 @@ class AllToAll:
         begin = 0
         for memory, (offset, count) in zip(self._memories, fields, strict=True):
             rows = slice(begin, begin := begin + count)
+            if count == 0:
+                continue
             yield from memory.read(self._map.tokens(event) + offset * self._layout.row_bytes, tokens[rows])
             yield from memory.read(self._map.experts(event) + offset * experts.itemsize, experts[rows])
         return Dispatched(tokens, experts, received, sent)
@@ -97,6 +99,8 @@ class AllToAll:
         for target, (offset, count) in enumerate(fields):
             if count != sent.counts[target] or offset + count > most:
                 raise CorruptField(f"rank {target} returns rows {offset}+{count}, was sent {sent.counts[target]}")
+            if count == 0:
+                continue
             mine = rows[sent.offsets[target] : sent.offsets[target] + count]
             yield from self._memories[target].read(self._map.returned(event) + offset * self._layout.row_bytes, mine)
         return weighted_sum(rows, sent.order, weights)

@@ -3,7 +3,7 @@
 * A file is created with O_EXCL and mode 0600, sized sparsely, and found by others only once its magic word is
   published, after everything else in the header.
 * Attaching believes nothing: no symlink, a regular file of the same user, a header that names what was asked for,
-  the same layout, and the exact size; only then is it mapped.
+  the same sizes of a group or ring, and the exact length; only then is it mapped.
 * Only the process that created a file marks it closed and unlinks it, never a forked child. A mapping outlives
   both, so that a peer may finish reading what was published before.
 * `sweep` removes the files of processes that are gone.

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Final, TypeAlias, TypeVar
 
 from xccl.errors import Timeout
@@ -33,21 +33,37 @@ def _nap(waited: float, shortest: float) -> float:
     return 0.0 if nap < shortest else min(nap, _LONGEST_NAP)
 
 
-def run(steps: Steps[T], *, timeout: float) -> T:
-    """Drive `steps` to its result, blocking the thread. Raises Timeout after `timeout` seconds.
+def within(steps: Steps[T], *, timeout: float, clock: Callable[[], float] = time.monotonic) -> Steps[T]:
+    """`steps`, in which Timeout is raised once they have waited for longer than `timeout` seconds.
 
     Timeout is raised at the point where the steps were waiting, so that the traceback says what for.
     """
-    began = since = time.monotonic()
+    began = clock()
+    try:
+        while True:
+            try:
+                fresh = next(steps)
+            except StopIteration as stop:
+                result: T = stop.value
+                return result
+            if clock() - began >= timeout:
+                steps.throw(Timeout(f"not finished within {timeout:g} s; the traceback names what was waited for"))
+            yield fresh
+    finally:
+        steps.close()
+
+
+def run(steps: Steps[T], *, timeout: float) -> T:
+    """Drive `steps` to its result, blocking the thread. Raises Timeout as `within` does."""
+    limited = within(steps, timeout=timeout)
+    since = time.monotonic()
     while True:
         try:
-            fresh = next(steps)
+            fresh = next(limited)
         except StopIteration as stop:
             result: T = stop.value
             return result
         now = time.monotonic()
-        if now - began >= timeout:
-            steps.throw(_expired(timeout))
         if fresh:
             since = now
         if nap := _nap(now - since, _SHORTEST_NAP):
@@ -57,21 +73,20 @@ def run(steps: Steps[T], *, timeout: float) -> T:
 
 
 async def arun(steps: Steps[T], *, timeout: float) -> T:
-    """Drive `steps` to its result, letting the event loop go around while waiting. Raises Timeout.
+    """Drive `steps` to its result, letting the event loop go around while waiting. Raises Timeout as `within` does.
 
-    The loop is held for at most about 150 µs at a time. Cancelling the task closes the steps.
+    A wait holds the loop for about 150 µs at a time. Cancelling the task closes the steps.
     """
-    began = since = went_around = time.monotonic()
+    limited = within(steps, timeout=timeout)
+    since = went_around = time.monotonic()
     try:
         while True:
             try:
-                fresh = next(steps)
+                fresh = next(limited)
             except StopIteration as stop:
                 result: T = stop.value
                 return result
             now = time.monotonic()
-            if now - began >= timeout:
-                steps.throw(_expired(timeout))
             if fresh:
                 since = now
             os.sched_yield()
@@ -80,8 +95,4 @@ async def arun(steps: Steps[T], *, timeout: float) -> T:
                 await asyncio.sleep(nap)
                 went_around = time.monotonic()
     finally:
-        steps.close()
-
-
-def _expired(timeout: float) -> Timeout:
-    return Timeout(f"not finished within {timeout:g} s; the traceback names what was waited for")
+        limited.close()

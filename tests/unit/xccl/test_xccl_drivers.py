@@ -8,7 +8,7 @@ import traceback
 
 import pytest
 
-from xccl import Doorbell, Steps, Timeout, arun, atomics, run
+from xccl import Doorbell, Steps, Timeout, arun, atomics, run, within
 
 
 def count_to(number: int) -> Steps[int]:
@@ -35,6 +35,22 @@ def test_a_timeout_says_where_the_steps_were_waiting() -> None:
     with pytest.raises(Timeout, match=r"within 0\.01 s") as raised:
         run(wait_for_nothing(), timeout=0.01)
     assert "wait_for_nothing" in "".join(traceback.format_tb(raised.value.__traceback__))
+
+
+def test_a_part_may_have_a_limit_of_its_own() -> None:
+    ticks = iter([0.0, 1.0, 2.0, 3.0])
+    with pytest.raises(Timeout, match="within 3 s"):
+        run(within(wait_for_nothing(), timeout=3, clock=ticks.__next__), timeout=60)
+    assert run(within(count_to(3), timeout=1), timeout=60) == 3
+
+
+def test_a_limit_passes_on_where_waits_begin() -> None:
+    def two_waits() -> Steps[None]:
+        yield True
+        yield False
+        yield True
+
+    assert list(within(two_waits(), timeout=1)) == [True, False, True]
 
 
 async def test_the_loop_goes_around_while_arun_waits() -> None:

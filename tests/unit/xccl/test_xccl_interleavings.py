@@ -15,7 +15,7 @@ from xccl.layout import GroupMap, Layout
 from xccl.routing import route
 from xccl.steps import Steps
 
-TWO_SLOTS = Layout(max_peers=2, max_tokens=1, hidden=2, top_k=1, ring_slots=2, slot_bytes=64)
+TWO_SLOTS = Layout(max_peers=2, max_tokens=1, hidden=4, top_k=1, ring_slots=2, slot_bytes=64)
 
 
 def nobody_lost() -> None:
@@ -83,9 +83,9 @@ def dispatch_world() -> World:
     def dispatches(rank: int) -> Steps[list[list[float]]]:
         seen = []
         for round_ in range(3):
-            x = np.full((1, 2), 10 * round_ + rank, np.float32)
+            x = np.full((1, 4), 10 * round_ + rank, np.float32)
             dispatched = yield from ranks[rank].dispatch(x, route(expert, owner, 2))
-            seen.append(dispatched.tokens[:, 1].tolist())
+            seen.append(dispatched.tokens[:, 3].tolist())
         return seen
 
     def check(results: list[Any]) -> None:
@@ -101,13 +101,13 @@ def combine_world() -> World:
 
     def combines(rank: int) -> Steps[list[list[float]]]:
         tokens = 1 - rank
-        x = np.ones((tokens, 2), np.float32)
+        x = np.ones((tokens, 4), np.float32)
         dispatched = yield from ranks[rank].dispatch(x, route(np.zeros((tokens, 1), np.int32), owner, 2))
         seen = []
         for round_ in range(3):
             y = dispatched.tokens + np.float32(10 * round_)
             combined = yield from ranks[rank].combine(y, dispatched, np.ones((tokens, 1), np.float32))
-            seen.append(combined[:, 1].tolist())
+            seen.append(combined[:, 3].tolist())
         return seen
 
     def check(results: list[Any]) -> None:

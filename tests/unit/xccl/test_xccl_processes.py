@@ -28,6 +28,8 @@ def directory() -> Iterator[Path]:
     path.mkdir()
     yield path
     sweep(path)
+    for ready in path.glob("ready-*"):
+        ready.unlink()
     path.rmdir()
 
 
@@ -36,6 +38,7 @@ def fork(child: Callable[[], None]) -> int:
     pid = os.fork()
     if pid == 0:
         status = 1
+        signal.alarm(60)  # whatever happens, it does not stay
         try:
             child()
             status = 0
@@ -52,10 +55,16 @@ def peers_in(directory: Path, number: int) -> list[Peer]:
     return [Peer(rank, f"die-{rank}", f"shm://{directory}/die-{rank}") for rank in range(number)]
 
 
-def join(endpoint: Endpoint, directory: Path, rank: int, number: int) -> Group:
+def meet(directory: Path, rank: int, number: int) -> None:
+    """Wait until the endpoints of all `number` processes are there, as whoever sends memberships does."""
+    (directory / f"ready-{rank}").touch()
     deadline = time.monotonic() + TIMEOUT
-    while len(list(directory.glob("*.endpoint"))) < number and time.monotonic() < deadline:
+    while len(list(directory.glob("ready-*"))) < number and time.monotonic() < deadline:
         os.sched_yield()
+
+
+def join(endpoint: Endpoint, directory: Path, rank: int, number: int) -> Group:
+    meet(directory, rank, number)
     return run(Group.join(endpoint, epoch=1, rank=rank, peers=peers_in(directory, number)), timeout=TIMEOUT)
 
 
@@ -83,7 +92,7 @@ def test_three_processes_agree_over_many_layers(directory: Path) -> None:
     children = [fork(rank(1)), fork(rank(2))]
     rank(0)()
     assert [exit_status(pid) for pid in children] == [0, 0]
-    assert list(directory.iterdir()) == []
+    assert [path for path in directory.iterdir() if not path.name.startswith("ready-")] == []
 
 
 def test_two_processes_move_a_megabyte_each_way(directory: Path) -> None:
@@ -91,8 +100,7 @@ def test_two_processes_move_a_megabyte_each_way(directory: Path) -> None:
 
     def side(me: int) -> None:
         with Endpoint.create(directory, f"die-{me}", SMALL) as endpoint:
-            while len(list(directory.glob("*.endpoint"))) < 2:
-                os.sched_yield()
+            meet(directory, me, 2)
             channel = run(Channel.connect(endpoint, peers_in(directory, 2)[1 - me]), timeout=TIMEOUT)
             into = np.empty_like(data)
             for event in range(1, 3):

@@ -27,13 +27,15 @@ from xccl.memory import Buffer, MappedMemory, octets
 from xccl.routing import Route
 from xccl.steps import Steps
 
+_WORD = 8  # bytes that memory moves at once
+
 
 class Violation(AssertionError):
     """Some interleaving goes wrong; the message holds its schedule."""
 
 
 class ExploredMemory(MappedMemory):
-    """Memory in which others may run before every word access and in the middle of every copy."""
+    """Memory in which others may run before every word access and in the middle of every longer copy."""
 
     before_access = (True,)
 
@@ -43,14 +45,16 @@ class ExploredMemory(MappedMemory):
 
     def read(self, offset: int, into: Buffer) -> Steps[None]:
         target = octets(into)
-        half = len(target) // 2
-        yield from super().read(offset, target[:half])
+        half = len(target) // 2 if len(target) > _WORD else 0
+        if half:
+            yield from super().read(offset, target[:half])
         yield from super().read(offset + half, target[half:])
 
     def write(self, offset: int, data: Buffer) -> Steps[None]:
         source = octets(data)
-        half = len(source) // 2
-        yield from super().write(offset, source[:half])
+        half = len(source) // 2 if len(source) > _WORD else 0
+        if half:
+            yield from super().write(offset, source[:half])
         yield from super().write(offset + half, source[half:])
 
 
@@ -149,9 +153,9 @@ def _position(process: Any) -> Hashable:
 
 
 def _frozen(value: Any) -> Hashable:
+    if value is None or isinstance(value, int | float | str | bytes):
+        return value
     match value:
-        case None | int() | float() | str() | bytes():
-            return value
         case ExploredMemory():
             return value.label
         case np.ndarray():
@@ -171,7 +175,7 @@ def _frozen(value: Any) -> Hashable:
     raise TypeError(f"a {type(value).__name__} is held across a step: say here what of it is state")
 
 
-def mutant(function: FunctionType, old: str, new: str) -> Any:
+def mutant(function: Callable[..., Any], old: str, new: str) -> Any:
     """`function` with one piece of its text replaced: a bug that the explorer must find."""
     source = textwrap.dedent(inspect.getsource(function))
     assert source.count(old) == 1, f"{old!r} must stand once in {function.__qualname__}"
