@@ -22,7 +22,12 @@ class Reference:
         self._known: dict[tuple[int, ...], list[int]] = {}
 
     def greedy(self, prompt: Sequence[int], tokens: int) -> list[int]:
-        """The first ``tokens`` tokens after ``prompt``; end of sequence is ignored."""
+        """The first ``tokens`` tokens after ``prompt``; end of sequence is ignored. Nothing follows no prompt.
+
+        A stream that was refused before its first chunk has told no prompt, and must have no tokens.
+        """
+        if not prompt:
+            return []
         key = tuple(prompt)
         if len(self._known.get(key, ())) < tokens:
             self._known[key] = self._compute(key, tokens)

@@ -38,7 +38,7 @@ class LazyGroup(TyperGroup):
 
 
 def _command(name: str, function: Callable[..., Any]) -> Any:
-    single = typer.Typer(add_completion=False)
+    single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     single.command(name)(function)
     return typer.main.get_command(single)
 
@@ -47,6 +47,7 @@ app = typer.Typer(
     cls=LazyGroup,
     no_args_is_help=True,
     add_completion=False,
+    pretty_exceptions_enable=False,
     rich_markup_mode=None,
     help="Large Mixture-of-Experts models on Ascend SuperPods, with the hardware emulated.",
 )
