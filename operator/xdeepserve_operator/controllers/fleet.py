@@ -1,31 +1,35 @@
 """Talks to the TE-shells of TaskExecutors: hears what they report, tells them their rosters and memberships.
 
 What was last sent is remembered only to save an epoch; all of it can be lost (see planner.membership). A shell that
-is asked and does not answer is not believed any longer: its instance does not count as serving.
+does not answer is believed for a short while longer, for one late answer is no reason to stop serving; after that its
+instance does not count as serving.
 """
 
 import asyncio
 from collections.abc import Sequence
 
 from flowserve.wire import Membership, ShellStatus
-from xdeepserve_operator.controllers.ports import Engines
+from xdeepserve_operator.controllers.ports import Clock, Engines
 from xdeepserve_operator.planner.instance import InstanceView
 from xdeepserve_operator.planner.membership import membership_for, roster_for
 from xdeepserve_operator.planner.pods import PodView
+
+BELIEVED_SECONDS = 3.0
 
 
 class Fleet:
     """All instances, by namespace and name."""
 
-    def __init__(self, engines: Engines) -> None:
-        self._engines = engines
+    def __init__(self, engines: Engines, clock: Clock) -> None:
+        self._engines, self._clock = engines, clock
+        self._heard: dict[tuple[str, str], tuple[float, ShellStatus]] = {}  # by shell pod and its address
         self._sent: dict[tuple[str, str], Membership] = {}
         self._refused: dict[tuple[str, str], int] = {}
 
     async def poll(self, token: str, shells: Sequence[PodView]) -> dict[int, ShellStatus]:
         """What each TE-shell says, by replica; those that do not answer are left out."""
         reachable = [shell for shell in shells if shell.alive and shell.ip]
-        answers = await asyncio.gather(*(self._engines.shell_status(shell.ip, token) for shell in reachable))
+        answers = await asyncio.gather(*(self._hear(shell, token) for shell in reachable))
         return {shell.replica: answer for shell, answer in zip(reachable, answers, strict=True) if answer is not None}
 
     async def steer(self, namespace: str, token: str, views: Sequence[InstanceView]) -> None:
@@ -36,6 +40,19 @@ class Fleet:
         """Drops what is remembered of an instance that is gone."""
         self._sent.pop((namespace, instance), None)
         self._refused.pop((namespace, instance), None)
+
+    async def _hear(self, shell: PodView, token: str) -> ShellStatus | None:
+        key = (f"{shell.namespace}/{shell.name}", shell.ip)
+        answer = await self._engines.shell_status(shell.ip, token)
+        now = self._clock.monotonic()
+        if answer is not None:
+            self._heard[key] = (now, answer)
+            return answer
+        heard_at, before = self._heard.get(key, (0.0, None))
+        if before is not None and now - heard_at <= BELIEVED_SECONDS:
+            return before
+        self._heard.pop(key, None)
+        return None
 
     async def _steer(self, key: tuple[str, str], token: str, view: InstanceView) -> None:
         if view.shell is None or view.report is None:

@@ -1,8 +1,9 @@
 """TaskExecutor: brings up its instances, keeps them whole, scales and updates them, says how they are.
 
 One pass, over what the store shows and the TE-shells answer:
-  observe → take down what is too much or outdated → move what is faulted → place what is missing → TE-shell pods →
-  rosters and memberships → statuses.
+  observe → take down what is too much → move what is faulted → place what is missing → take down what is outdated →
+  TE-shell pods → rosters and memberships → statuses.
+Outdated replicas come after placing, so that one that was just taken down counts as on its way back.
 Every step is a function of the present state, so a pass that is cut off anywhere is completed by the next one. DPGroups
 and pods carry all the memory there is; their pods are the business of the DPGroup reconciler.
 """
@@ -69,13 +70,13 @@ class TaskExecutorReconciler:
             return instances(self._store, executor, reports, self._patience, self._clock.now())
 
         views = observe()
-        going = [*surplus(views, executor.spec.replicas), *outdated(views, executor.revision)]
-        await self._take_down(executor, going)
-        staying = [view for view in views if view not in going]
-        waiting = await self._admission.move(executor, staying)
+        extra = surplus(views, executor.spec.replicas)
+        await self._take_down(executor, extra)
+        waiting = await self._admission.move(executor, [view for view in views if view not in extra])
         waiting |= await self._admission.place(executor)
-        await self._take_down(executor, [view for view in half_placed(staying) if view.replica in waiting])
         views = observe()
+        stuck = [view for view in half_placed(views) if view.replica in waiting]
+        await self._take_down(executor, [*outdated(views, executor.revision), *stuck])
         await self._shells.ensure(executor, views)
         await self._fleet.steer(executor.namespace, token, views)
         return await self._report(executor, views, waiting)

@@ -38,7 +38,7 @@ def reconcilers(
         store,
         cluster,
         clock,
-        Fleet(engines),
+        Fleet(engines, clock),
         Admission(store, cluster, image.name),
         Shells(store, cluster, image),
         image=image.name,

@@ -1,7 +1,7 @@
 """Status of a DPGroup: its ranks, one a die, as its pod and its TE-shell show them.
 
-KV use is rounded to tens, and nothing is said before the pod has a server, so that a status is written a few times in
-a group's life and not with every request.
+A status is written a few times in a group's life, not with every step of its start nor every request: nothing is said
+before the pod has its dies, the incarnation is given once the engine is a member, KV use is rounded to tens.
 """
 
 from collections.abc import Mapping
@@ -19,9 +19,9 @@ _KV_STEP = 10
 def group_status(obj: Mapping[str, Any], rank: RankView, now: datetime) -> dict[str, Any] | None:
     """The status to write into the DPGroup ``obj``; None while there is nothing to say."""
     pod, group = rank.pod, rank.group
-    if group is None or pod is None or not pod.node:
-        return None
     state = _state(rank)
+    if group is None or pod is None or not pod.node or (state == "Starting" and not pod.dies):
+        return None
     heard = rank.report.status if rank.report is not None else None
     dies = sorted(pod.dies)
     message = f"{pod.name} on {pod.node}" if rank.fault is None else rank.fault.message
@@ -35,7 +35,7 @@ def group_status(obj: Mapping[str, Any], rank: RankView, now: datetime) -> dict[
                 pod=pod.name,
                 node=pod.node,
                 die=dies[number] if number < len(dies) else -1,
-                incarnation=heard.incarnation if heard is not None else "",
+                incarnation=heard.incarnation if heard is not None and heard.epoch else "",
                 state=state,
             )
             for number in range(group.dies)

@@ -1,0 +1,69 @@
+"""The operator dies at every one of its writes in turn; the next one completes the work."""
+
+import pytest
+
+from . import manifests
+from .driver import World
+
+
+def picture(world: World) -> dict[str, object]:
+    """What should be the same however often the operator died."""
+    kinds = ("TaskExecutor", "DPGroup", "Pod", "Deployment", "Service")
+    places = {obj["metadata"]["name"]: obj["spec"]["node"] for obj in world.api.list("DPGroup")}
+    return {kind: world.names(kind) for kind in kinds} | {
+        "places": places,
+        "ready": world.ready("ModelDeployment", "chat"),
+        "replicas": {one["metadata"]["name"]: one["spec"]["replicas"] for one in world.api.list("TaskExecutor")},
+    }
+
+
+async def start(decode_replicas: int = 1) -> World:
+    world = World()
+    world.api.add("SuperPod", manifests.superpod())
+    roles = [manifests.role("prefill", "Prefill"), manifests.role("decode", "Decode", dp=2, replicas=decode_replicas)]
+    world.api.add("ModelDeployment", manifests.deployment(roles=roles))
+    return world
+
+
+async def break_nothing(world: World) -> None:
+    """A first start."""
+
+
+async def kill_die(world: World) -> None:
+    """A die under decode dies."""
+    await world.settle()
+    node, dies = world.place_of(world.engine_pods("chat-decode")[0])
+    world.hardware.kill_die(node, dies[0])
+
+
+async def scale(world: World) -> None:
+    """Decode grows by one and prefill shrinks to none."""
+    await world.settle()
+
+    def change(obj: manifests.Object) -> None:
+        obj["spec"]["roles"][0]["replicas"], obj["spec"]["roles"][1]["replicas"] = 2, 2
+
+    world.api.edit(world.get("ModelDeployment", "chat"), change)
+
+
+async def update(world: World) -> None:
+    """A new checkpoint for everything."""
+    await world.settle()
+    model = {"name": "tiny", "uri": "file:///models/next"}
+    world.api.edit(world.get("ModelDeployment", "chat"), lambda obj: obj["spec"].update(model=model))
+
+
+@pytest.mark.parametrize("happens", [break_nothing, kill_die, scale, update])
+async def test_dying_at_any_write_changes_nothing_in_the_end(happens) -> None:  # type: ignore[no-untyped-def]
+    calm = await start()
+    await happens(calm)
+    first = len(calm.api.writes)
+    await calm.settle()
+    assert calm.ready("ModelDeployment", "chat")[0]
+    expected, last = picture(calm), len(calm.api.writes)
+    assert last > first
+    for write in range(first, last):
+        world = await start()
+        await happens(world)
+        assert await world.settle_with_crash(at_write=write)
+        assert picture(world) == expected, f"died at write {write}: {calm.api.writes[write]}"
