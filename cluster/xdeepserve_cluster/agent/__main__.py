@@ -7,7 +7,7 @@ import asyncio
 import logging
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -51,19 +51,27 @@ async def run(options: argparse.Namespace) -> None:
         agent = Agent(host, options.superpod, options.port, options.lease_seconds)
         logs = LogsServer(agent.find)
         await logs.start(options.port, server_context(options.serving_cert, options.serving_key, options.client_ca))
-        starting = asyncio.create_task(_announce(agent, options.ready_file))
         try:
-            await stop.wait()
+            if await _before(stop, agent.start()):
+                write_atomically(options.ready_file, "ready\n")
+                await stop.wait()
         finally:
-            starting.cancel()
             options.ready_file.unlink(missing_ok=True)
             await agent.stop()
             await logs.stop()
 
 
-async def _announce(agent: Agent, ready_file: Path) -> None:
-    await agent.start()
-    write_atomically(ready_file, "ready\n")
+async def _before(stop: asyncio.Event, work: Coroutine[None, None, None]) -> bool:
+    """Whether `work` ended before `stop` was set, which cancels it. Raises what `work` raises."""
+    tasks = [asyncio.create_task(work), asyncio.create_task(stop.wait())]
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in tasks:
+        task.cancel()
+    try:
+        await tasks[0]
+    except asyncio.CancelledError:
+        return False
+    return True
 
 
 def _settings(options: argparse.Namespace, api_url: str) -> Settings:

@@ -30,6 +30,7 @@ from xdeepserve_operator.runtime.reflector import Key, key_of
 from xdeepserve_operator.runtime.resources import FAULTINJECTIONS, SUPERPODS
 
 logger = logging.getLogger(__name__)
+MAX_PODS = 64  # as many as the kind's status may name
 
 
 @dataclass(eq=False)
@@ -127,7 +128,7 @@ class Injector:
         self._hit(case, *place, now)
         for worker in case.paused:
             worker.signal(signal.SIGSTOP)
-        case.status = {"node": place[0], "die": place[1], "pods": pods, "injectedAt": rfc3339_micro(now)}
+        case.status = {"node": place[0], "die": place[1], "pods": pods[:MAX_PODS], "injectedAt": rfc3339_micro(now)}
         logger.warning("fault %s: %s on %s die %d, pods %s", case.obj["metadata"]["name"], kind, *place, pods)
         self._report(case, "True", "Injected", f"{kind} on {place[0]}")
 
@@ -191,6 +192,7 @@ class Injector:
             await insist(
                 lambda: api.apply(FAULTINJECTIONS, body, subresource="status", field_manager=AGENT_FIELD_MANAGER),
                 f"status of fault {metadata['name']}",
+                pointless=lambda: case not in self._cases.values(),
             )
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:

@@ -98,13 +98,12 @@ class PodWorker:
 
     def restore(self) -> None:
         """Takes back the address and the dies that its object shows; before any new pod is admitted."""
-        if self._completed():
+        address = self.pod.get("status", {}).get("podIP")
+        if self._completed() or not address:  # without an address no agent had it, whatever its annotations say
             return
-        if address := self.pod.get("status", {}).get("podIP"):
-            self._host.addresses.restore(self.uid, address)
+        self._host.addresses.restore(self.uid, address)
         annotation = self.pod["metadata"].get("annotations", {}).get(names.POD_ANNOTATION_DIES)
-        if dies := names.parse_dies(annotation):
-            self.server.dies.restore(self.uid, dies)
+        self.server.dies.restore(self.uid, names.parse_dies(annotation))
 
     async def run(self) -> None:
         """From binding to the end. When it is cancelled, the processes are left to whoever does that."""
@@ -145,6 +144,7 @@ class PodWorker:
             self._refuse("UnexpectedAdmissionError", "restartable init containers do not run on emulated servers")
             return None
         if sum(wanted.values()) != len(self.dies):
+            self.server.dies.release(self.uid)
             try:
                 self.server.dies.allocate(self.uid, sum(wanted.values()), self.server.unhealthy)
             except NoDies as error:
@@ -208,11 +208,12 @@ class PodWorker:
     async def _confirm(self) -> None:
         """The pod's end: its last status if somebody still waits for it, and the deletion."""
         api, metadata = self._host.api, self.pod["metadata"]
-        if metadata.get("finalizers") and not await self._publisher.publish():
-            return
+        if metadata.get("finalizers"):
+            await self._publisher.publish(pointless=lambda: self._vanished)
         await insist(
             lambda: api.delete(PODS, metadata["name"], metadata["namespace"], grace_seconds=0, uid=self.uid),
             f"deletion of pod {self.key}",
+            pointless=lambda: self._vanished,
         )
 
     def _refuse(self, reason: str, message: str) -> None:

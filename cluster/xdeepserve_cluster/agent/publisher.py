@@ -8,6 +8,7 @@ resourceVersion; the uid makes sure that a new pod of the same name is not meant
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 
 from xdeepserve_cluster.agent.host import Host, ServerState
@@ -16,6 +17,8 @@ from xdeepserve_cluster.agent.status import PodFacts, pod_status
 from xdeepserve_operator.api.names import AGENT_FIELD_MANAGER
 from xdeepserve_operator.runtime.kube import Object
 from xdeepserve_operator.runtime.resources import PODS
+
+logger = logging.getLogger(__name__)
 
 
 class StatusPublisher:
@@ -45,26 +48,28 @@ class StatusPublisher:
         self.changed()
 
     async def run(self) -> None:
-        """Publishes changes until the pod is gone."""
+        """Publishes changes for ever; when the pod is gone, somebody will cancel this."""
         while True:
             await self._changed.wait()
             self._changed.clear()
             await self._server.changes.until(lambda: not self._server.lost)
-            if not await self.publish():
-                return
+            try:
+                await self.publish()
+            except Exception:
+                logger.exception("status of pod %s", self._pod()["metadata"]["name"])
 
-    async def publish(self) -> bool:
-        """Writes the status now if it differs; False if the pod is gone."""
+    async def publish(self, *, pointless: Callable[[], bool] = lambda: False) -> None:
+        """Writes the status now if it differs, unless that turns out to be pointless."""
         body = self._body()
         if body == self._written:
-            return True
+            return
 
         async def write() -> None:
             answer = await self._host.api.apply(PODS, body, subresource="status", field_manager=AGENT_FIELD_MANAGER)
             self._version = int(answer["metadata"]["resourceVersion"])
 
         self._written = body
-        return await insist(write, f"status of pod {body['metadata']['name']}")
+        await insist(write, f"status of pod {body['metadata']['name']}", pointless=pointless)
 
     def _body(self) -> Object:
         pod = self._pod()

@@ -8,31 +8,37 @@ from collections.abc import Awaitable, Callable
 
 import aiohttp
 
-from xdeepserve_operator.runtime.kube import ApiError, Conflict, NotFound
+from xdeepserve_operator.runtime.kube import AlreadyExists, ApiError, Conflict, NotFound
 
 logger = logging.getLogger(__name__)
 FIRST_WAIT_S, LAST_WAIT_S = 0.1, 5.0
 UNREACHABLE = (aiohttp.ClientError, TimeoutError, OSError)
 
 
-def passing(error: Exception) -> bool:
+def _passing(error: Exception) -> bool:
     """Whether the same request may succeed later."""
-    return not isinstance(error, ApiError) or error.status == 429 or error.status >= 500
+    return not isinstance(error, ApiError) or isinstance(error, Conflict) or error.status == 429 or error.status >= 500
 
 
-async def insist(call: Callable[[], Awaitable[object]], what: str) -> bool:
-    """Makes a call until it is answered; False if the object is gone or the call was refused (logged)."""
+async def insist(
+    call: Callable[[], Awaitable[object]], what: str, *, pointless: Callable[[], bool] = lambda: False
+) -> bool:
+    """Makes a call until it is answered, or until it is `pointless()` to go on.
+
+    False if the call was not taken: the object is gone, or there already, or the call was refused (logged).
+    """
     wait = FIRST_WAIT_S
-    while True:
+    while not pointless():
         try:
             await call()
             return True
-        except (NotFound, Conflict):
+        except (NotFound, AlreadyExists):
             return False
         except (ApiError, *UNREACHABLE) as error:
-            if not passing(error):
+            if not _passing(error):
                 logger.error("%s was refused: %s", what, error)
                 return False
             logger.info("%s: %s; again in %.1f s", what, error, wait)
         await asyncio.sleep(wait)
         wait = min(2 * wait, LAST_WAIT_S)
+    return False

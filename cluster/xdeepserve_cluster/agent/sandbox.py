@@ -65,12 +65,18 @@ class Sandbox:
 
     async def keep_tokens(self) -> None:
         """Writes new tokens before the old ones expire, for ever; returns at once if the pod has none."""
-        await self._tokens.keep(self.prepare)
+        await self._tokens.keep(self._renew_tokens)
 
     async def read(self, references: Set[Reference]) -> Objects:
         """Reads ConfigMaps and Secrets of the pod's namespace. Raises ApiError."""
         wanted = sorted(references)
         return dict(zip(wanted, await asyncio.gather(*map(self._read_one, wanted)), strict=True))
+
+    async def _renew_tokens(self) -> None:
+        tokens = await self._tokens.request()
+        for volume in self.pod["spec"].get("volumes", []):
+            if found := volumes.token_files(volume, tokens):
+                volumes.write(volumes.directory(volume, self.directory), found)
 
     async def _read_one(self, reference: Reference) -> Object | None:
         kind, name = reference

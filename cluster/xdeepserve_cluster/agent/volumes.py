@@ -54,8 +54,8 @@ def files(volume: Object, pod: Object, objects: Objects, tokens: Tokens) -> File
     found: Files = {}
     if "projected" in volume:
         for source in volume["projected"].get("sources") or []:
-            found |= _source_files(source, pod, objects, tokens)
-        return found
+            found |= _source_files(source, pod, objects)
+        return found | token_files(volume, tokens)
     for kind, body in _objects(volume):
         found |= _object_files(kind, body, objects)
     if "downwardAPI" in volume:
@@ -64,6 +64,13 @@ def files(volume: Object, pod: Object, objects: Objects, tokens: Tokens) -> File
         kinds = ", ".join(sorted(volume.keys() - {"name"}))
         raise ConfigError(f"volume {volume['name']}: {kinds} is not supported by emulated servers")
     return found
+
+
+def token_files(volume: Object, tokens: Tokens) -> Files:
+    """The tokens of a volume, which are written anew before they expire."""
+    sources = volume.get("projected", {}).get("sources") or []
+    wanted = [source["serviceAccountToken"] for source in sources if source.get("serviceAccountToken")]
+    return {PurePosixPath(token["path"]): tokens[_token_request(token)].encode() for token in wanted}
 
 
 def directory(volume: Object, pod_directory: Path) -> Path:
@@ -107,9 +114,9 @@ def _objects(source: Object) -> Iterator[tuple[str, Object]]:
             yield kind, source[word]
 
 
-def _source_files(source: Object, pod: Object, objects: Objects, tokens: Tokens) -> Files:
-    if token := source.get("serviceAccountToken"):
-        return {PurePosixPath(token["path"]): tokens[_token_request(token)].encode()}
+def _source_files(source: Object, pod: Object, objects: Objects) -> Files:
+    if "serviceAccountToken" in source:
+        return {}
     if "downwardAPI" in source:
         return _downward_files(source["downwardAPI"], pod)
     found = [_object_files(kind, body, objects) for kind, body in _objects(source)]

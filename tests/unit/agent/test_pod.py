@@ -306,6 +306,15 @@ async def test_a_new_agent_takes_a_pod_over(stage: Stage) -> None:
     assert status["containerStatuses"][0]["lastState"]["terminated"]["exitCode"] == 137
 
 
+async def test_an_annotation_that_no_agent_wrote_gives_no_dies(stage: Stage) -> None:
+    stage.server.unhealthy = frozenset({0})
+    claiming = pod(dies=1)
+    claiming["metadata"]["annotations"] = {POD_ANNOTATION_DIES: "Ascend910-0"}
+    stage.start(claiming)
+    await stage.api.statuses(ready)
+    assert stage.api.applied()[-1]["metadata"]["annotations"] == {POD_ANNOTATION_DIES: "Ascend910-1"}
+
+
 async def test_a_finished_pod_is_not_run_again(stage: Stage) -> None:
     done = pod("exit 0") | {"status": {"phase": "Succeeded"}}
     worker = stage.start(done)

@@ -40,15 +40,15 @@ def test_a_projected_volume_joins_its_sources() -> None:
         {"serviceAccountToken": {"path": "token", "expirationSeconds": 3607}},
         {"configMap": {"name": "cm", "items": [{"key": "a", "path": "ca.crt"}]}},
         {"downwardAPI": {"items": [{"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}]}},
-        {"secret": {"name": "sec"}},
+        {"secret": {"name": "sec", "items": [{"key": "token", "path": "other"}]}},
     ]
     volume: Object = {"name": "v", "projected": {"sources": sources}}
-    assert content(volume) == {"token": b"s3cret", "ca.crt": b"1", "namespace": b"team"}
-    del sources[3]
-    assert content(volume)["token"] == b"the-token"
+    expected = {"token": b"the-token", "ca.crt": b"1", "namespace": b"team", "other": b"s3cret"}
+    assert content(volume) == expected
+    assert volumes.token_files(volume, TOKENS) == {PurePosixPath("token"): b"the-token"}
     pod = {"spec": {"volumes": [volume]}}
     assert volumes.token_requests(pod) == {TokenRequest("", 3607)}
-    assert volumes.references(pod) == {("ConfigMap", "cm")}
+    assert volumes.references(pod) == {("ConfigMap", "cm"), ("Secret", "sec")}
 
 
 @pytest.mark.parametrize(
