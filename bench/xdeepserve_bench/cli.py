@@ -29,5 +29,3 @@ def bench(
         print_report(report)
     if report.failed:
         raise typer.Exit(1)
-
-

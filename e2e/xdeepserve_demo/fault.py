@@ -33,9 +33,9 @@ class FaultOutcome:
     next_completion: float
 
 
-async def break_die(session: Session, load: Load, manifest: Path | None = None) -> FaultOutcome:
+async def break_die(session: Session, load: Load, manifest: Path | None = None, name: str = FAULT) -> FaultOutcome:
     """Applies the fault and waits until the deployment is Ready again and a new completion succeeded."""
-    fault = Observer(FAULT)
+    fault = Observer(name)
     following = asyncio.create_task(fault.follow(session.api, FAULTINJECTIONS, NAMESPACE))
     try:
         await session.apply(manifest or asset("examples") / "fault-die-kill.yaml")
