@@ -22,6 +22,7 @@ SERVICE_RANGE = "10.96.0.0/16"
 PORT_NAMES = ("etcd", "etcd-peer", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "agent")
 COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "agent")
 OFF = ("endpoints-controller", "endpointslice-controller", "endpointslice-mirroring-controller")
+NODE_GRACE_S = 8  # a node this long silent is NotReady; its lease is renewed in a quarter of it
 CLIENT_LIMITS = {"kube-api-qps": "1000", "kube-api-burst": "2000"}
 
 
@@ -114,6 +115,9 @@ class _Plan:
             "cluster-signing-cert-file": self._crt("ca"),
             "cluster-signing-key-file": self._key("ca"),
             "service-cluster-ip-range": SERVICE_RANGE,
+            # On one machine a silent node is a lost node: the defaults (5 s, 50 s) are for real networks.
+            "node-monitor-period": "1s",
+            "node-monitor-grace-period": f"{NODE_GRACE_S}s",
         }
         health = self._check(f"{self._url('kube-controller-manager')}/healthz", "ca", "admin")
         # Its first visible work, and what every pod without a service account of its own needs.
@@ -136,6 +140,7 @@ class _Plan:
             "client-ca": self._crt("kubelet-ca"),
             "port": self.ports["agent"],
             "ready-file": self.layout.agent_ready,
+            "lease-seconds": NODE_GRACE_S,
         }
         if spec.models:
             flags["models-dir"] = spec.models.absolute()
