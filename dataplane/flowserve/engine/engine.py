@@ -43,6 +43,7 @@ WAITING_PER_PLACE = 16  # requests that may wait for each place in the batch
 TICKETS = 256
 TICKET_SECONDS = 30.0
 TRANSFER_SECONDS = 30.0
+ASK_SECONDS = 10.0  # a prefill engine answers between two chunks
 
 log = structlog.get_logger()
 
@@ -140,7 +141,7 @@ class Engine:
                 http = await stack.enter_async_context(
                     aiohttp.ClientSession(
                         headers={"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"},
-                        timeout=aiohttp.ClientTimeout(total=TRANSFER_SECONDS),
+                        timeout=aiohttp.ClientTimeout(total=ASK_SECONDS),
                     )
                 )
                 puller = Puller(endpoint, http, config.host, TRANSFER_SECONDS)
@@ -154,6 +155,7 @@ class Engine:
                 endpoint,
                 doorbell,
                 self._wake,
+                intake.changed,
                 self._tally,
                 limits.collective_timeout_seconds,
             )

@@ -9,6 +9,7 @@ and holds what runs until somebody sends a newer membership.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import structlog
 
@@ -39,6 +40,7 @@ class Epochs:
         endpoint: Endpoint,
         doorbell: Doorbell,
         wake: asyncio.Event,
+        changed: Callable[[], None],
         tally: Tally,
         timeout: float,
     ) -> None:
@@ -49,6 +51,7 @@ class Epochs:
         self._endpoint = endpoint
         self._doorbell = doorbell
         self._wake = wake
+        self._changed = changed
         self._tally = tally
         self._timeout = timeout
         self._offered = asyncio.Event()
@@ -93,7 +96,7 @@ class Epochs:
             self._life.joined()
             log.info("serving", epoch=membership.epoch, rank=me.rank)
             spread = DistributedExperts(group, experts, self._runtime.config.n_routed_experts, self._timeout)
-            work = Iterations(self._scheduler, self._role, spread, self._tally)
+            work = Iterations(self._scheduler, self._role, spread, self._tally, self._changed)
             others = [member for member in members if member.rank != me.rank]
             await Lockstep(group, work, self._wake, lambda: self._ring(others), self._vote).run()
         finally:

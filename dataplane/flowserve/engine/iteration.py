@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from flowserve.engine.role import Role
@@ -21,12 +22,13 @@ class Tally:
 
 @dataclass
 class Iterations:
-    """The ``lockstep.Work`` of an engine, with the experts of one epoch."""
+    """The ``lockstep.Work`` of an engine, with the experts of one epoch; ``changed`` admits what fits now."""
 
     scheduler: Scheduler
     role: Role
     experts: Experts
     tally: Tally
+    changed: Callable[[], None]
 
     @property
     def has_work(self) -> bool:
@@ -41,6 +43,7 @@ class Iterations:
                 advance.commit()
         finally:
             remaining = self.scheduler.end()
+            self.changed()  # those cancelled meanwhile have left their places to others
         self.tally.iterations += 1
         self.tally.tokens += sum(advance.computed for advance in advances)
         for sequence in remaining:

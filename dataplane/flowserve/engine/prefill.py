@@ -20,6 +20,8 @@ from flowserve.transfer.tickets import TicketBook
 from flowserve.wire import GenerateRequest, PrefillReply, PullRequest, TransferTicket
 from xccl import Steps
 
+LATE_SECONDS = 0.1  # a timer may be early by its resolution, so it is set later than what it waits for
+
 log = structlog.get_logger()
 
 
@@ -76,7 +78,7 @@ class Prefill:
         loop = asyncio.get_running_loop()
         kv = self._scheduler.detach(sequence).kv
         ticket = self._origin.model_copy(update={"id": self._tickets.issue(kv, loop.time()), "tokens": kv.length})
-        loop.call_later(self._tickets.lifetime, self._expire)
+        loop.call_later(self._tickets.lifetime + LATE_SECONDS, self._expire)
         self._send(Prefilled(key=sequence.key, reply=PrefillReply(first_token=sequence.tokens[-1], ticket=ticket)))
         self._changed()
 

@@ -27,7 +27,6 @@ async def serve(config: EngineConfig, descriptor: int) -> None:
         async with listening(api.application(), config.host, config.api_port):
             link.send(Listening())
             await api.run()
-            await asyncio.sleep(0)  # streams write their last line
     except process.Unusable as error:
         link.send(Hopeless(reason=error.reason, message=str(error)))
     finally:

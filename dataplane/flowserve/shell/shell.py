@@ -24,9 +24,12 @@ from flowserve.wire import DispatchReply, EngineStatus, Membership, Roster, Rost
 
 SILENT_BEATS = 3  # a rank that missed so many heartbeats gets no new requests
 UNSETTLED_SECONDS = 0.1  # between heartbeats while some rank does not serve yet
-ANSWER_BYTES = 65_536
 
 log = structlog.get_logger()
+
+
+class RankRefuses(Exception):
+    """An engine answers, but not as it should."""
 
 
 class Shell:
@@ -103,31 +106,32 @@ class Shell:
             raise Refused(f"this is the shell of instance {self._config.instance}, not of {instance}")
 
     async def _listen(self, entry: RosterEntry) -> None:
+        complaint = ""
         while True:
             began, news = self._clock(), self._news
-            with contextlib.suppress(aiohttp.ClientError, OSError, ValidationError):  # silence says it all
+            try:
                 status = await self._call("GET", entry, "/v1/status")
-                if status is not None and self._membership is not None and behind(status, self._membership):
+                if self._membership is not None and behind(status, self._membership):
                     await self._call("PUT", entry, "/v1/membership", self._membership.model_dump_json())
+                complaint = ""
+            except (aiohttp.ClientError, OSError):
+                pass  # silence speaks for itself
+            except (RankRefuses, ValidationError) as error:
+                if str(error) != complaint:
+                    complaint = str(error)
+                    log.warning("a rank refuses", rank=entry.rank, error=complaint)
             beat = self._config.heartbeat_seconds
             pause = (beat if self.ready else min(beat, UNSETTLED_SECONDS)) - (self._clock() - began)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max(pause, 0.01)):
                     await news.wait()
 
-    async def _call(self, method: str, entry: RosterEntry, path: str, body: str | None = None) -> EngineStatus | None:
+    async def _call(self, method: str, entry: RosterEntry, path: str, body: str | None = None) -> EngineStatus:
         url = f"http://{entry.host}:{entry.control_port}{path}"
         async with self._session.request(method, url, data=body) as response:
-            answer = await response.content.read(ANSWER_BYTES)
+            answer = await response.read()
             if response.status != 200:
-                log.warning(
-                    "a rank refuses",
-                    rank=entry.rank,
-                    path=path,
-                    status=response.status,
-                    answer=answer.decode(errors="replace"),
-                )
-                return None
+                raise RankRefuses(f"{method} {path}: HTTP {response.status}: {answer.decode(errors='replace')}")
         status = EngineStatus.model_validate_json(answer)
         self._heartbeats.heard(entry, status)
         return status

@@ -60,8 +60,8 @@ class Puller:
                 received = await arun(channel.receive(result, event=event), timeout=self._timeout)
                 if received != result.nbytes:
                     raise PullFailed(f"{received} bytes of KV arrived, {result.nbytes} were expected")
-        except (PullFailed, XcclError, ValueError, aiohttp.ClientError, TimeoutError) as error:
-            result = f"KV of ticket {ticket.id} cannot be had: {error or type(error).__name__}"
+        except (PullFailed, XcclError, ValueError, aiohttp.ClientError, OSError) as error:
+            result = f"KV of ticket {ticket.id} cannot be had: {str(error) or type(error).__name__}"
         self.completions.put_nowait(Pulled(key, result))
 
     async def _ask(self, ticket: TransferTicket, event: int) -> None:

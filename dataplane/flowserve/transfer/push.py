@@ -40,6 +40,6 @@ class Pusher:
             async with self._lines.to(to.incarnation, to.fabric_uri) as line:
                 channel = await line.channel(self._timeout)
                 await arun(channel.send(rows, event=to.event), timeout=self._timeout)
-        except (XcclError, ValueError) as failure:
-            error = str(failure)
+        except (XcclError, ValueError, OSError) as failure:
+            error = str(failure) or type(failure).__name__
         self.completions.put_nowait(Pushed(ticket, error))
