@@ -8,7 +8,8 @@ other content is refused. Status flows the other way and is only ever pulled.
 
 HTTP, control port (``Authorization: Bearer <control token>`` on all but the two health routes):
   engine   GET /health · GET /health/ready · GET /v1/status -> EngineStatus · PUT /v1/membership <- Membership
-           POST /v1/transfers/{id}/pull <- PullRequest (prefill engines) · DELETE /v1/transfers/{id} · GET /metrics
+           POST /v1/transfers/{id}/pull <- PullRequest -> 202 · DELETE /v1/transfers/{id} -> 204 (prefill engines)
+           GET /metrics
   shell    GET /health · GET /health/ready · GET /v1/status -> ShellStatus · PUT /v1/roster <- Roster
            PUT /v1/membership <- Membership · POST /v1/dispatch <- DispatchRequest -> DispatchReply · GET /metrics
   frontend GET /health · GET /health/ready · PUT /v1/routes <- Routes · GET /v1/status -> FrontendStatus
@@ -140,7 +141,8 @@ class EngineStatus(WireModel):
     """What an engine says of itself; answering at all is the heartbeat.
 
     Loading: reading the checkpoint. Waiting: no membership yet. Joining: mapping its peers. Serving: in ``epoch``.
-    Broken: a peer was lost in ``epoch``, requests are held for the next membership; ``error`` says why.
+    Broken: a peer was lost in ``epoch`` (or never came), ``error`` says why; requests are held until a membership of a
+    newer epoch comes, even if its members are the same.
     """
 
     name: Identifier

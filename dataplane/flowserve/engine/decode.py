@@ -74,8 +74,8 @@ class Decode:
     def _arrived(self, pulled: Pulled) -> None:
         sequence = self._scheduler.find(pulled.key)
         if sequence is None:
-            return  # it was cancelled meanwhile
-        if isinstance(pulled.rows, str):
+            pass  # it was cancelled meanwhile
+        elif isinstance(pulled.rows, str):
             self._send(Failed(key=pulled.key, error=pulled.rows, retryable=True))
             self._scheduler.release(sequence)
         else:

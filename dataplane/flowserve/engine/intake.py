@@ -10,8 +10,7 @@ import asyncio
 from collections.abc import Callable
 
 from flowserve.cache import SequenceKV
-from flowserve.control import Unavailable
-from flowserve.engine.role import Refuse, Role
+from flowserve.engine.role import NotNow, Refuse, Role
 from flowserve.engine.scheduler import QueueFull, Scheduler, TooLarge
 from flowserve.engine.sequence import Sequence
 from flowserve.engine.state import Lifecycle
@@ -43,12 +42,12 @@ class Intake:
         """Takes a request, or answers at once why not."""
         try:
             if not self._life.epoch:
-                raise Unavailable("the engine is in no group yet")
+                raise NotNow("the engine is in no group yet")
             self._check(request)
             self._scheduler.submit(Sequence(key, request, SequenceKV(self._scheduler.pool), self.role.room(request)))
         except (Refuse, TooLarge) as error:
             self._send(Failed(key=key, error=str(error), retryable=False))
-        except (Unavailable, QueueFull) as error:
+        except (NotNow, QueueFull) as error:
             self._send(Failed(key=key, error=str(error), retryable=True))
         else:
             self.changed()

@@ -8,9 +8,8 @@ from typing import NoReturn
 
 import structlog
 
-from flowserve.control import Unavailable
 from flowserve.engine.loading import Runtime
-from flowserve.engine.role import Advance, Refuse, as_array
+from flowserve.engine.role import Advance, NotNow, Refuse, as_array
 from flowserve.engine.scheduler import Scheduler
 from flowserve.engine.sequence import Sequence, Stage
 from flowserve.model import Experts, sample
@@ -54,7 +53,7 @@ class Prefill:
         if request.ticket is not None:
             raise Refuse("this is a prefill engine: it gives tickets and takes none")
         if self._tickets.full:
-            raise Unavailable(f"{len(self._tickets)} finished prefills wait to be fetched")
+            raise NotNow(f"{len(self._tickets)} finished prefills wait to be fetched")
         return len(request.prompt)
 
     def enter(self, _sequence: Sequence) -> Stage:

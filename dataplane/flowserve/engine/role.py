@@ -17,6 +17,10 @@ class Refuse(Exception):
     """This request can never be served here; the message says why."""
 
 
+class NotNow(Exception):
+    """This request cannot be taken now; later, or on another engine, it may be."""
+
+
 @dataclass(frozen=True)
 class Advance:
     """What an iteration did for one sequence: ``computed`` more positions have their KV, ``token`` follows them."""
@@ -37,7 +41,7 @@ class Role(Protocol):
     most: int  # sequences an iteration runs at once
 
     def room(self, request: GenerateRequest) -> int:
-        """How many KV positions the request needs. Raises Refuse for one that does not belong here."""
+        """How many KV positions the request needs. Raises Refuse for one that does not belong here, or NotNow."""
         ...
 
     def enter(self, sequence: Sequence, /) -> Stage:
