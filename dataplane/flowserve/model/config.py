@@ -43,6 +43,7 @@ class ModelConfig:
     routed_scaling_factor: float
     rms_norm_eps: float
     max_position_embeddings: int
+    num_nextn_predict_layers: int
     rope: Rope
     eos_token_ids: tuple[int, ...]
 
@@ -57,7 +58,7 @@ class ModelConfig:
 
     @property
     def moe_layers(self) -> range:
-        """The numbers of the layers with routed experts: all after the first dense ones."""
+        """The numbers of the main model's layers with routed experts: all after the first dense ones."""
         return range(self.first_k_dense_replace, self.num_hidden_layers)
 
     @classmethod
@@ -109,6 +110,7 @@ def _parse(fields: Fields, origin: str) -> ModelConfig:
         routed_scaling_factor=fields.number("routed_scaling_factor", 1.0),
         rms_norm_eps=fields.number("rms_norm_eps", 1e-6, high=1.0),
         max_position_embeddings=fields.integer("max_position_embeddings"),
+        num_nextn_predict_layers=fields.integer("num_nextn_predict_layers", 0, low=0, high=64),
         rope=_rope(fields, origin),
         eos_token_ids=fields.token_ids("eos_token_id", vocabulary),
     )

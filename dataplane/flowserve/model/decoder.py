@@ -42,7 +42,7 @@ class MixtureOfExperts:
 
 
 class DecoderLayer:
-    """Layer number `layer` of the model."""
+    """Layer number `layer` of the checkpoint: one of the main model's, or an MTP layer's, which come after them."""
 
     def __init__(self, weights: Weights, layer: int) -> None:
         name = layer_name(layer)
@@ -51,7 +51,7 @@ class DecoderLayer:
         self._mla = MlaWeights(weights, layer)
         self._mlp_norm = weights.vector(f"{name}.post_attention_layernorm.weight")
         self._mlp: Mlp | MixtureOfExperts
-        if layer in weights.config.moe_layers:
+        if layer >= weights.config.first_k_dense_replace:
             self._mlp = MixtureOfExperts(weights, layer)
         else:
             self._mlp = Mlp(weights, f"{name}.mlp")

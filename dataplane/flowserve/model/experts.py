@@ -44,13 +44,18 @@ class LayerExperts:
 
 
 class ExpertWeights:
-    """The routed experts `held` (all by default) of every MoE layer; only their tensors are read."""
+    """The routed experts `held` (all by default) of `layers` (the main model's by default).
 
-    def __init__(self, weights: Weights, held: Iterable[int] | None = None) -> None:
+    Only their tensors are read.
+    """
+
+    def __init__(
+        self, weights: Weights, held: Iterable[int] | None = None, layers: Iterable[int] | None = None
+    ) -> None:
         """Raises CheckpointError if a tensor holds NaN or infinity, IndexError if the model has no such expert."""
         everything = range(weights.config.n_routed_experts)
         self.held = tuple(everything if held is None else held)
-        self.layers = {layer: _load(weights, layer, self.held) for layer in weights.config.moe_layers}
+        self.layers = {layer: _load(weights, layer, self.held) for layer in layers or weights.config.moe_layers}
 
 
 def _load(weights: Weights, layer: int, held: tuple[int, ...]) -> LayerExperts:

@@ -7,7 +7,7 @@ given back after loading.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -36,14 +36,18 @@ class Weights:
 
     def __init__(self, checkpoint: Checkpoint, config: ModelConfig) -> None:
         """Raises CheckpointError if a tensor is missing or has another shape than `config` says."""
-        checkpoint.check(model_shapes(config))
         self.config = config
         self._checkpoint = checkpoint
+        self.check(model_shapes(config))
 
     @classmethod
     def open(cls, directory: Path) -> Weights:
         """Opens the checkpoint in `directory`. Raises CheckpointError or UnsupportedModel."""
         return cls(Checkpoint(directory), ModelConfig.load(directory))
+
+    def check(self, shapes: Iterable[NamedShape]) -> None:
+        """Raises CheckpointError naming the first tensor of `shapes` that is missing or has another shape."""
+        self._checkpoint.check(shapes)
 
     def matrix(self, *modules: str) -> FloatArray:
         """The weights of projections with the same input, side by side, as f32[in, sum of outs]."""
@@ -72,14 +76,29 @@ def model_shapes(config: ModelConfig) -> Iterator[NamedShape]:
     yield f"{FINAL_NORM}.weight", (config.hidden_size,)
     yield f"{HEAD}.weight", (config.vocab_size, config.hidden_size)
     for layer in range(config.num_hidden_layers):
-        name = layer_name(layer)
-        yield f"{name}.input_layernorm.weight", (config.hidden_size,)
-        yield f"{name}.post_attention_layernorm.weight", (config.hidden_size,)
-        yield from _attention_shapes(config, f"{name}.self_attn")
-        if layer in config.moe_layers:
-            yield from _moe_shapes(config, layer)
-        else:
-            yield from _mlp_shapes(config, f"{name}.mlp", config.intermediate_size)
+        yield from _layer_shapes(config, layer)
+
+
+def mtp_shapes(config: ModelConfig, layer: int) -> Iterator[NamedShape]:
+    """Every tensor of the MTP layer with this number, which is at least `num_hidden_layers`."""
+    name = layer_name(layer)
+    yield f"{name}.embed_tokens.weight", (config.vocab_size, config.hidden_size)
+    yield f"{name}.shared_head.head.weight", (config.vocab_size, config.hidden_size)
+    for norm in ("enorm", "hnorm", "shared_head.norm"):
+        yield f"{name}.{norm}.weight", (config.hidden_size,)
+    yield f"{name}.eh_proj.weight", (config.hidden_size, 2 * config.hidden_size)
+    yield from _layer_shapes(config, layer)
+
+
+def _layer_shapes(config: ModelConfig, layer: int) -> Iterator[NamedShape]:
+    name = layer_name(layer)
+    yield f"{name}.input_layernorm.weight", (config.hidden_size,)
+    yield f"{name}.post_attention_layernorm.weight", (config.hidden_size,)
+    yield from _attention_shapes(config, f"{name}.self_attn")
+    if layer >= config.first_k_dense_replace:
+        yield from _moe_shapes(config, layer)
+    else:
+        yield from _mlp_shapes(config, f"{name}.mlp", config.intermediate_size)
 
 
 def _attention_shapes(config: ModelConfig, module: str) -> Iterator[NamedShape]:

@@ -1,0 +1,57 @@
+"""Multi-token prediction: one more decoder layer, which guesses the token after the next one.
+
+Row i takes the main model's hidden state at position i (after its final norm) and the embedding of the token that
+follows it, both normalised, through one projection to a decoder layer at position i; its head then tells token i + 2.
+The layer is number `num_hidden_layers` of the checkpoint. Its attention has latent rows of its own: the pool of its
+sequences needs one plane more than the main model's. Source: DeepSeek-V3, arXiv:2412.19437, §2.2; as there, one layer.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from flowserve.model.arrays import FloatArray, IntArray
+from flowserve.model.attention import Attention
+from flowserve.model.decoder import DecoderLayer
+from flowserve.model.errors import UnsupportedModel
+from flowserve.model.experts import Experts
+from flowserve.model.functional import rms_norm
+from flowserve.model.weights import Weights, layer_name, mtp_shapes
+from xccl import Steps
+
+
+class MtpLayer:
+    """The first MTP layer of a model; its routed experts are the caller's, as the main model's are."""
+
+    def __init__(self, weights: Weights) -> None:
+        """Raises UnsupportedModel if the model has no MTP layer, CheckpointError if its tensors are not sound."""
+        config = weights.config
+        if not config.num_nextn_predict_layers:
+            raise UnsupportedModel("config.json: num_nextn_predict_layers is 0: the model has no layer to draft with")
+        self.number = config.num_hidden_layers
+        weights.check(mtp_shapes(config, self.number))
+        name = layer_name(self.number)
+        self._eps = config.rms_norm_eps
+        self._embedding = weights.table(f"{name}.embed_tokens")
+        self._embedding_norm = weights.vector(f"{name}.enorm.weight")
+        self._hidden_norm = weights.vector(f"{name}.hnorm.weight")
+        self._projection = weights.matrix(f"{name}.eh_proj")
+        self._layer = DecoderLayer(weights, self.number)
+        self._norm = weights.vector(f"{name}.shared_head.norm.weight")
+        self._head = weights.matrix(f"{name}.shared_head.head")
+
+    def forward(
+        self, hidden: FloatArray, following: IntArray, attention: Attention, experts: Experts, live: int
+    ) -> Steps[FloatArray]:
+        """What `logits` takes, f32[T, H], of hidden states f32[T, H] and the tokens i32[T] that follow them.
+
+        `attention` is over the positions of the hidden states; rows from `live` on are padding.
+        """
+        embedded = rms_norm(self._embedding[following], self._embedding_norm, self._eps)
+        both = np.concatenate([embedded, rms_norm(hidden, self._hidden_norm, self._eps)], axis=1)
+        x = yield from self._layer.forward(both @ self._projection, attention, experts, live)
+        return rms_norm(x, self._norm, self._eps)
+
+    def logits(self, hidden: FloatArray) -> FloatArray:
+        """f32[T, H] -> f32[T, V]: of the token after the one that follows."""
+        return hidden @ self._head

@@ -1,0 +1,76 @@
+"""The MTP layer computes what the reference implementation computes, in both forms of attention."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from flowserve.cache import BlockPool, SequenceKV
+from flowserve.model import CheckpointError, ExpertWeights, LocalExperts, Model, UnsupportedModel, Weights
+from flowserve.model.decode import DecodeAttention
+from flowserve.model.mtp import MtpLayer
+from flowserve.model.prefill import PrefillAttention
+
+from .checkpoints import Damage
+from .driver import finish
+
+Golden = Mapping[str, np.ndarray]
+TOLERANCE = 1e-4
+
+
+@pytest.fixture(scope="module")
+def mtp(weights: Weights) -> MtpLayer:
+    return MtpLayer(weights)
+
+
+@pytest.fixture(scope="module")
+def experts(weights: Weights, mtp: MtpLayer) -> LocalExperts:
+    return LocalExperts(ExpertWeights(weights, layers=[mtp.number]))
+
+
+@pytest.fixture
+def deep_pool(model: Model, mtp: MtpLayer) -> BlockPool:
+    return BlockPool(8, 16, mtp.number + 1, model.config.latent_width)
+
+
+@pytest.mark.parametrize("row", [0, 1])
+def test_logits_are_those_of_the_reference(
+    model: Model, mtp: MtpLayer, experts: LocalExperts, deep_pool: BlockPool, golden: Golden, row: int
+) -> None:
+    hidden, following = golden["final_hidden"][row][:-1], golden["input_ids"][row][1:].astype(np.int32)
+    seq = SequenceKV(deep_pool)
+    seq.append(len(following))
+    attention = PrefillAttention(seq, model.rotations(np.arange(len(following), dtype=np.int32)))
+    logits = mtp.logits(finish(mtp.forward(hidden, following, attention, experts, len(following))))
+    np.testing.assert_allclose(logits, golden["mtp_logits"][row], rtol=0, atol=TOLERANCE)
+
+
+def test_drafts_one_by_one_are_those_of_the_reference(
+    model: Model, mtp: MtpLayer, experts: LocalExperts, deep_pool: BlockPool, golden: Golden
+) -> None:
+    sequences = [SequenceKV(deep_pool), SequenceKV(deep_pool)]
+    following = golden["input_ids"].astype(np.int32)
+    for position in range(golden["mtp_logits"].shape[1]):
+        for seq in sequences:
+            seq.append(1)
+        attention = DecodeAttention(sequences, model.rotations(np.full(2, position, np.int32)))
+        rows = mtp.forward(golden["final_hidden"][:, position], following[:, position + 1], attention, experts, 2)
+        logits = mtp.logits(finish(rows))
+        np.testing.assert_allclose(logits, golden["mtp_logits"][:, position], rtol=0, atol=TOLERANCE)
+
+
+def test_a_checkpoint_without_the_layers_tensors_is_refused(copy_of_tiny: Callable[[Damage], Path]) -> None:
+    weights = Weights.open(copy_of_tiny(lambda _: None))
+    with pytest.raises(CheckpointError, match=r"model\.layers\.4\.embed_tokens\.weight is missing"):
+        MtpLayer(weights)
+
+
+def test_a_model_without_mtp_is_refused(copy_of_tiny: Callable[[Damage], Path]) -> None:
+    directory = copy_of_tiny(lambda _: None)
+    config = directory / "config.json"
+    config.write_text(config.read_text().replace('"num_nextn_predict_layers": 1', '"num_nextn_predict_layers": 0'))
+    with pytest.raises(UnsupportedModel, match="num_nextn_predict_layers is 0"):
+        MtpLayer(Weights.open(directory))
