@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from xdeepserve_operator.controllers.objects import leaving, together
 from xdeepserve_operator.controllers.ports import Cluster, Object, Store
 from xdeepserve_operator.controllers.snapshot import Executor, groups_of, pods_of, servers_of
-from xdeepserve_operator.planner.gang import Candidate, admit
+from xdeepserve_operator.planner.gang import Candidate, Waiting, admit
 from xdeepserve_operator.planner.groups import GroupView
 from xdeepserve_operator.planner.instance import InstanceView
 from xdeepserve_operator.planner.packing import Block
@@ -53,7 +53,7 @@ class Admission:
         self._store, self._cluster, self._image = store, cluster, image
         self._lock = asyncio.Lock()
 
-    async def place(self, executor: Executor) -> dict[int, str]:
+    async def place(self, executor: Executor) -> dict[int, Waiting]:
         """Places what the executor's gang is missing, if it fits; says by replica of the executor what does not."""
         missing = missing_slots(executor, groups_of(self._store, executor))
         if not missing:
@@ -62,7 +62,7 @@ class Admission:
             superpod = executor.spec.superpod_ref.name
             servers = servers_of(self._store, superpod)
             if servers is None:
-                return dict.fromkeys(missing, f"SuperPod {superpod} does not exist")
+                return dict.fromkeys(missing, Waiting(f"SuperPod {superpod} does not exist"))
             slots: dict[str, Slot] = {}
             candidates = [self._candidate(rival, slots) for rival in self._rivals(superpod)]
             result = admit(servers, candidates, _gang(executor))
@@ -70,15 +70,15 @@ class Admission:
             await self._create([(slots[key], spot) for key, spot in spots.items()])
         return {replica: why for (key, replica), why in result.waiting.items() if key == _key(executor)}
 
-    async def move(self, executor: Executor, views: Sequence[InstanceView]) -> dict[int, str]:
+    async def move(self, executor: Executor, views: Sequence[InstanceView]) -> dict[int, Waiting]:
         """Gives faulted groups a new attempt, an instance's together; says by replica what is missing for it."""
-        waiting: dict[int, str] = {}
+        waiting: dict[int, Waiting] = {}
         for view in views:
             if view.faults and view.has_revision(executor.revision):
                 async with self._lock:
                     shortfall = await self._move(executor, view)
                 if shortfall is not None:
-                    waiting[view.replica] = shortfall
+                    waiting[view.replica] = Waiting(shortfall)
         return waiting
 
     async def _move(self, executor: Executor, view: InstanceView) -> str | None:

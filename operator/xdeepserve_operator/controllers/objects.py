@@ -12,6 +12,7 @@ from xdeepserve_operator.planner.conditions import READY, condition_for, find_co
 from xdeepserve_operator.planner.readiness import Verdict
 
 A = TypeVar("A")
+_ON_THE_WAY = frozenset({"Starting", "Joining", "RoutesPending"})
 CONCURRENT_WRITES = 32  # enough to keep an API server busy, few enough to leave it to others
 
 
@@ -46,11 +47,12 @@ def complaint(error: ValueError) -> Verdict:
 
 
 def announce(cluster: Cluster, obj: Object, verdict: Verdict) -> None:
-    """An event when Ready changes its reason."""
-    before = find_condition(obj, READY) or {}
-    if before.get("reason") != verdict.reason:
-        warning = not verdict.holds and verdict.reason not in ("Starting", "Joining", "Updating", "RoutesPending")
-        cluster.event(obj, verdict.reason, verdict.message, warning=warning)
+    """An event when Ready changes its reason; the steps of one start are one event."""
+    before = (find_condition(obj, READY) or {}).get("reason")
+    if before == verdict.reason or (before in _ON_THE_WAY and verdict.reason in _ON_THE_WAY):
+        return
+    warning = not verdict.holds and verdict.reason not in {*_ON_THE_WAY, "Updating"}
+    cluster.event(obj, verdict.reason, verdict.message, warning=warning)
 
 
 async def refuse(cluster: Cluster, kind: str, obj: Object, error: ValueError, now: datetime) -> None:

@@ -18,6 +18,7 @@ from xdeepserve_operator.controllers.shells import Shells
 from xdeepserve_operator.controllers.snapshot import Executor, groups_of, instances
 from xdeepserve_operator.planner.conditions import READY, find_condition
 from xdeepserve_operator.planner.executorstatus import executor_status
+from xdeepserve_operator.planner.gang import Waiting
 from xdeepserve_operator.planner.groups import GroupView
 from xdeepserve_operator.planner.groupstatus import group_status
 from xdeepserve_operator.planner.instance import InstanceView
@@ -97,7 +98,7 @@ class TaskExecutorReconciler:
             await self._cluster.delete("DPGroup", obj)
 
     async def _report(
-        self, executor: Executor, views: Sequence[InstanceView], waiting: Mapping[int, str]
+        self, executor: Executor, views: Sequence[InstanceView], waiting: Mapping[int, Waiting]
     ) -> float | None:
         """Writes the statuses; answers when to come back."""
         now = self._clock.now()

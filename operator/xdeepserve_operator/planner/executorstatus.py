@@ -6,6 +6,7 @@ from typing import Any
 
 from xdeepserve_operator.api.v1alpha1.executor import ReplicaStatus, TaskExecutorStatus
 from xdeepserve_operator.planner.conditions import READY, condition_for
+from xdeepserve_operator.planner.gang import Waiting
 from xdeepserve_operator.planner.instance import InstanceView
 from xdeepserve_operator.planner.readiness import Verdict, placed_verdict
 
@@ -17,7 +18,7 @@ def executor_status(
     wanted: int,
     revision: str,
     views: Sequence[InstanceView],
-    waiting: Mapping[int, str],
+    waiting: Mapping[int, Waiting],
     ready: Verdict,
     now: datetime,
     selector: str,

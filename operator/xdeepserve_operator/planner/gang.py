@@ -41,28 +41,36 @@ class Unit:
 
 
 @dataclass(frozen=True, slots=True)
+class Waiting:
+    """Why an instance has no place yet; ``short``: for lack of dies, not just because its gang is still being made."""
+
+    message: str
+    short: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Admission:
     """What becomes of one gang: units to create now, and why instances (TaskExecutor, replica) wait."""
 
     admitted: tuple[Placement, ...]
-    waiting: Mapping[tuple[str, int], str]
+    waiting: Mapping[tuple[str, int], Waiting]
 
 
-def units(candidates: Iterable[Candidate]) -> tuple[list[Unit], dict[str, str]]:
-    """Units in order of consideration, and the gangs that still wait for members with the reason."""
+def units(candidates: Iterable[Candidate]) -> tuple[list[Unit], dict[str, Waiting]]:
+    """Units in order of consideration, and the gangs that still wait for members."""
     gangs: dict[str, list[Candidate]] = defaultdict(list)
     for candidate in sorted(candidates, key=lambda one: (one.created, one.key)):
         gangs[candidate.gang].append(candidate)
     begun: list[Unit] = []
     fresh: list[Unit] = []
-    incomplete: dict[str, str] = {}
+    incomplete: dict[str, Waiting] = {}
     for gang, members in gangs.items():
         requests = {(one.key, replica): ask for one in members for replica, ask in sorted(one.missing.items())}
         wanted = max(one.members for one in members)
         if any(one.begun for one in members):
             begun += [Unit(gang, {key: request}) for key, request in requests.items()]
         elif len(members) < wanted:
-            incomplete[gang] = f"gang has {len(members)} of {wanted} TaskExecutors"
+            incomplete[gang] = Waiting(f"gang has {len(members)} of {wanted} TaskExecutors", short=False)
         elif requests:
             fresh.append(Unit(gang, requests))
     return begun + fresh, incomplete
@@ -72,7 +80,7 @@ def admit(servers: Sequence[Server], candidates: Sequence[Candidate], gang: str)
     """Plans every unit that comes before or belongs to ``gang``, and returns that gang's share."""
     ordered, incomplete = units(candidates)
     admitted: list[Placement] = []
-    waiting: dict[tuple[str, int], str] = {}
+    waiting: dict[tuple[str, int], Waiting] = {}
     for unit in ordered:
         requests = list(unit.requests.values())
         plan = place(servers, requests)
@@ -81,7 +89,7 @@ def admit(servers: Sequence[Server], candidates: Sequence[Candidate], gang: str)
             if unit.gang == gang:
                 admitted.append(plan)
         elif unit.gang == gang:
-            waiting |= dict.fromkeys(unit.requests, plan.message)
+            waiting |= dict.fromkeys(unit.requests, Waiting(plan.message))
     if gang in incomplete:
         members = [candidate for candidate in candidates if candidate.gang == gang]
         waiting = {(one.key, replica): incomplete[gang] for one in members for replica in one.missing}

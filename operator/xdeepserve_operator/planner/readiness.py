@@ -6,22 +6,25 @@ reason:
 | reason           | meaning                                                                         |
 |------------------|---------------------------------------------------------------------------------|
 | ModelLoadFailed  | an engine says that its checkpoint or configuration cannot be used              |
-| InsufficientDies | a replica has no place                                                          |
+| InsufficientDies | a replica has no place for lack of dies                                         |
 | Faulted          | a replica that served lost something, and no other replica serves               |
 | Degraded         | the same, while another replica serves                                          |
 | Updating         | a replica runs an old revision, or its replacement is on the way                |
-| Starting         | pods are being made, started, loaded                                            |
+| Starting         | the gang is not complete; pods are being made, started, loaded                  |
 | Joining          | the membership is out, not every rank serves in it                              |
 
+A replica that comes up for the first time is never Faulted: whatever it still lacks, it lost nothing.
 Messages hold no running numbers (times, counts of seconds), so that the same state is the same text.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from xdeepserve_operator.planner.gang import Waiting
 from xdeepserve_operator.planner.instance import InstanceView
 from xdeepserve_operator.planner.membership import Wait, membership_for
 
+_AFTER_SERVICE = frozenset({"Ready", "Degraded", "Faulted"})
 _WORST_FIRST = ("ModelLoadFailed", "InsufficientDies", "Faulted", "Degraded", "Updating", "Starting", "Joining")
 
 
@@ -35,18 +38,19 @@ class Verdict:
 
 
 def executor_verdict(
-    views: Sequence[InstanceView], wanted: int, revision: str, waiting: Mapping[int, str], before: str
+    views: Sequence[InstanceView], wanted: int, revision: str, waiting: Mapping[int, Waiting], before: str
 ) -> Verdict:
     """Ready of a TaskExecutor.
 
     ``waiting`` says for replicas without room what is missing; ``before`` is the reason of the condition so far: while
-    a replacement starts, an update goes on.
+    a replacement starts, an update goes on, and only what served can have to come back.
     """
     if wanted == 0:
         return Verdict(True, "Ready", "no replica is asked for")
     mine = {view.replica: view for view in views if view.replica < wanted}
     serving = sum(view.ready for view in mine.values())
-    stages = [_stage(replica, mine.get(replica), revision, waiting) for replica in range(wanted)]
+    returning = before in _AFTER_SERVICE
+    stages = [_stage(replica, mine.get(replica), revision, waiting, returning) for replica in range(wanted)]
     late = [stage for stage in stages if stage is not None]
     if not late:
         return Verdict(True, "Ready", f"{wanted} of {wanted} instances serve")
@@ -59,28 +63,33 @@ def executor_verdict(
     return Verdict(False, reason, f"{serving} of {wanted} instances serve; {worst.message}")
 
 
-def placed_verdict(views: Sequence[InstanceView], wanted: int, waiting: Mapping[int, str]) -> Verdict:
+def placed_verdict(views: Sequence[InstanceView], wanted: int, waiting: Mapping[int, Waiting]) -> Verdict:
     """Placed of a TaskExecutor: whether every wanted replica holds its dies."""
     held = sum(view.placed for view in views if view.replica < wanted)
     if held >= wanted:
         return Verdict(True, "Placed", f"{held} of {wanted} instances hold their dies")
-    reasons = sorted(set(waiting.values())) or ["being placed"]
-    return Verdict(False, "InsufficientDies" if waiting else "Placing", f"{held} of {wanted}; {reasons[0]}")
+    short = any(one.short for one in waiting.values())
+    reasons = sorted(one.message for one in waiting.values() if one.short == short) or ["being placed"]
+    return Verdict(False, "InsufficientDies" if short else "Placing", f"{held} of {wanted}; {reasons[0]}")
 
 
-def _stage(replica: int, view: InstanceView | None, revision: str, waiting: Mapping[int, str]) -> Verdict | None:
+def _stage(
+    replica: int, view: InstanceView | None, revision: str, waiting: Mapping[int, Waiting], returning: bool
+) -> Verdict | None:
     """What keeps a replica from being ready; None when nothing does."""
     if view is None or not view.placed:
         if view is not None and view.draining:
             return Verdict(False, "Updating", f"{view.name}: old pods are ending")
         if replica in waiting:
-            return Verdict(False, "InsufficientDies", waiting[replica])
+            return Verdict(
+                False, "InsufficientDies" if waiting[replica].short else "Starting", waiting[replica].message
+            )
         return Verdict(False, "Starting", f"replica {replica} is being placed")
     for rank in view.ranks:
         if not view.ready and rank.pod is not None and rank.pod.error is not None:
             return Verdict(False, "ModelLoadFailed", f"{rank.pod.name}: {rank.pod.error}")
     if view.faults:
-        text = view.faults[0].message + (f"; {waiting[replica]}" if replica in waiting else "")
+        text = view.faults[0].message + (f"; {waiting[replica].message}" if replica in waiting else "")
         return Verdict(False, "Faulted", f"{view.name}: {text}")
     if not view.has_revision(revision):
         return Verdict(False, "Updating", f"{view.name} runs an old revision")
@@ -89,6 +98,6 @@ def _stage(replica: int, view: InstanceView | None, revision: str, waiting: Mapp
     # Nothing is remembered here on purpose: what is asked is only whether a membership could be had now.
     step = membership_for(view, last=None)
     text = step.reason if isinstance(step, Wait) else "not every rank serves yet"
-    if view.epoch > 0:
+    if view.epoch > 0 and returning:
         return Verdict(False, "Faulted", f"{view.name}: coming back, {text}")
     return Verdict(False, "Starting" if isinstance(step, Wait) else "Joining", f"{view.name}: {text}")

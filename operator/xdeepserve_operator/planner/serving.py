@@ -53,7 +53,9 @@ def deployment_verdict(roles: Sequence[RoleView], frontend: FrontendView) -> Ver
         if role.executor is None:
             return Verdict(False, "Starting", f"role {role.name}: its TaskExecutor is being made")
         if not is_true(role.executor, READY):
-            condition = find_condition(role.executor, READY) or {}
+            condition = find_condition(role.executor, READY)
+            if condition is None:
+                return Verdict(False, "Starting", f"role {role.name}: its TaskExecutor is being placed")
             if condition.get("status") == "False":
                 return Verdict(False, condition["reason"], f"role {role.name}: {condition['message']}")
             return Verdict(False, "Updating", f"role {role.name}: its TaskExecutor follows the new spec")

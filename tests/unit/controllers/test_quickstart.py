@@ -74,6 +74,11 @@ async def test_a_new_operator_finds_all_as_it_should_be(chat: World) -> None:
     assert chat.get("ModelDeployment", "chat")["status"]["routesEpoch"] == routes
 
 
+async def test_a_first_start_is_told_in_two_events(chat: World) -> None:
+    for name in ("chat", "chat-prefill", "chat-decode"):
+        assert [reason for about, reason, _ in chat.api.events if about == name] == ["Starting", "Ready"]
+
+
 async def test_bringing_up_takes_few_writes() -> None:
     world = World(decode_servers=4)
     world.api.add("SuperPod", manifests.superpod())
