@@ -1,0 +1,77 @@
+from xdeepserve_operator.planner.gang import Candidate, Waiting, admit, units
+from xdeepserve_operator.planner.packing import Block
+from xdeepserve_operator.planner.placement import Request
+
+from .builders import server
+
+
+def candidate(
+    key: str, *missing: int, gang: str = "", members: int = 1, created: str = "1", begun: bool = False, replica: int = 0
+) -> Candidate:
+    """A TaskExecutor that misses one instance a number in ``missing``, of that many dies."""
+    requests = {
+        replica + number: Request("Decode", "pod-a", ("910C",), (Block(f"{key}-{replica + number}", dies),))
+        for number, dies in enumerate(missing)
+    }
+    return Candidate(key, created, gang or key, members, begun, requests)
+
+
+def order(*candidates: Candidate) -> list[list[tuple[str, int]]]:
+    return [list(unit.requests) for unit in units(candidates)[0]]
+
+
+def test_nothing_placed_yet_means_everything_at_once() -> None:
+    prefill, decode = (candidate(key, 1, 1, gang="chat", members=2) for key in ("p", "d"))
+    assert order(prefill, decode) == [[("d", 0), ("d", 1), ("p", 0), ("p", 1)]]
+
+
+def test_a_gang_waits_for_its_members() -> None:
+    alone = candidate("p", 1, gang="chat", members=2)
+    assert order(alone) == []
+    result = admit([server("c", 16)], [alone], "chat")
+    assert result.admitted == ()
+    assert result.waiting == {("p", 0): Waiting("gang has 1 of 2 TaskExecutors", short=False)}
+
+
+def test_afterwards_each_replica_goes_by_itself() -> None:
+    begun = candidate("d", 1, 1, gang="chat", members=2, begun=True)
+    other = candidate("p", 1, gang="chat", members=2)
+    assert order(begun, other) == [[("d", 0)], [("d", 1)], [("p", 0)]]
+    result = admit([server("c", 1)], [begun, other], "chat")
+    assert len(result.admitted) == 1
+    assert set(result.waiting) == {("d", 1), ("p", 0)}
+
+
+def test_the_older_goes_first_then_the_name() -> None:
+    assert order(candidate("b", 1, created="2"), candidate("c", 1), candidate("a", 1)) == [
+        [("a", 0)],
+        [("c", 0)],
+        [("b", 0)],
+    ]
+
+
+def test_what_has_begun_is_finished_before_anything_new_begins() -> None:
+    old, crashed = candidate("old", 8, created="1"), candidate("crashed", 8, created="2", begun=True)
+    servers = [server("c", 8)]
+    assert admit(servers, [old, crashed], "old").admitted == ()
+    assert len(admit(servers, [old, crashed], "crashed").admitted) == 1
+
+
+def test_two_gangs_that_fit_only_alone_never_split_the_room() -> None:
+    servers = [server("c", 4)]
+    gangs = [candidate(f"{gang}{member}", 2, gang=gang, members=2) for gang in "ab" for member in "xy"]
+    results = {gang: admit(servers, gangs, gang) for gang in "ab"}
+    assert [sum(len(plan.spots) for plan in results[gang].admitted) for gang in "ab"] == [2, 0]
+    assert set(results["b"].waiting) == {("bx", 0), ("by", 0)}
+
+
+def test_a_gang_that_does_not_fit_leaves_its_room_to_the_next() -> None:
+    big, small = candidate("big", 16, created="1"), candidate("small", 2, created="2")
+    servers = [server("c", 8)]
+    assert len(admit(servers, [big, small], "small").admitted) == 1
+    assert "needs 1 x 16 dies" in admit(servers, [big, small], "big").waiting["big", 0].message
+
+
+def test_a_gang_without_replicas_asks_for_nothing() -> None:
+    result = admit([server("c", 8)], [candidate("idle")], "idle")
+    assert (result.admitted, result.waiting) == ((), {})
