@@ -20,7 +20,7 @@ from __future__ import annotations
 from typing import Final, Self
 
 from xccl.endpoint import Endpoint, Peer, ring_name
-from xccl.errors import Broken, CorruptField, EventMismatch
+from xccl.errors import Broken, CorruptField, EventMismatch, RingFull, Timeout
 from xccl.field import Lost, await_field, await_word, publish
 from xccl.layout import Layout, RingMap
 from xccl.memory import Buffer, RemoteMemory, octets
@@ -51,7 +51,7 @@ class Ring:
             raise ValueError(f"event {event} must be larger than {self._sent_event}, the last one sent")
         self._sent_event = event
         for begin in range(0, max(len(data), 1), self._slot_bytes):
-            yield from self._await_acknowledged(self._sent + 1 - self._slots)
+            yield from self._await_free_slot()
             chunk = data[begin : begin + self._slot_bytes]
             left = max(0, len(data) - begin - 1) // self._slot_bytes
             tail = self._sent + 1
@@ -86,6 +86,12 @@ class Ring:
             yield from self._remote.store(self._map.acknowledged, tail)
             if sent_event == event and left == 0:
                 return filled
+
+    def _await_free_slot(self) -> Steps[None]:
+        try:
+            yield from self._await_acknowledged(self._sent + 1 - self._slots)
+        except Timeout as late:
+            raise RingFull(f"all {self._slots} slots are taken, the receiver copies nothing out; {late}") from late
 
     def _await_acknowledged(self, tail: int) -> Steps[None]:
         acknowledged = yield from await_word(self._own, self._map.acknowledged, tail, self._lost)
@@ -127,7 +133,8 @@ class Channel:
     def send(self, data: Buffer, *, event: int) -> Steps[None]:
         """Send a C-contiguous buffer of any size as message `event`; done when the peer has copied all of it.
 
-        Raises ValueError when `event` is not larger than the last one, PeerLost, Broken when a send is under way.
+        Raises ValueError when `event` is not larger than the last one, PeerLost, Broken when a send is under way;
+        RingFull for Timeout when the receiver takes nothing.
         """
         if self._sending:
             raise Broken(f"a send to {self.peer.incarnation} is under way; await it first")

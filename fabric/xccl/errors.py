@@ -17,6 +17,12 @@ class Timeout(XcclError):
     code = "timeout"
 
 
+class RingFull(Timeout):
+    """A send found no free slot in time: the link works, but the receiver does not take what is there."""
+
+    code = "ring_full"
+
+
 class PeerLost(XcclError):
     """The process that owns rank's memory is gone, or has closed that memory."""
 
@@ -25,6 +31,24 @@ class PeerLost(XcclError):
     def __init__(self, rank: int, reason: str) -> None:
         super().__init__(f"rank {rank}: {reason}; join the next epoch without it, or with its replacement")
         self.rank = rank
+
+
+class PeerRestarted(PeerLost):
+    """Another process answers where the peer was: it has restarted, and what it held is gone."""
+
+    code = "peer_restarted"
+
+
+class LinkBroken(PeerLost):
+    """The link to the peer carries nothing, whether or not the peer lives; it may come back."""
+
+    code = "link_broken"
+
+
+class NotAuthentic(XcclError):
+    """Whoever answers at a peer's address does not hold the group's secret."""
+
+    code = "not_authentic"
 
 
 class StaleEpoch(XcclError):

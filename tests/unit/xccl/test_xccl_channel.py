@@ -12,7 +12,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from xccl_world import SMALL, endpoints, interleave, peer_of, randomly
 
-from xccl import Broken, Channel, CorruptField, Endpoint, EventMismatch, LayoutMismatch, PeerLost, Steps, Timeout, run
+from xccl import (
+    Broken,
+    Channel,
+    CorruptField,
+    Endpoint,
+    EventMismatch,
+    LayoutMismatch,
+    PeerLost,
+    RingFull,
+    Steps,
+    Timeout,
+    run,
+)
 from xccl.layout import RingMap
 
 Pair: TypeAlias = tuple[Channel, Channel]
@@ -90,6 +102,11 @@ def test_both_directions_at_once_with_full_rings(pair: Pair) -> None:
 def test_send_ends_only_after_the_copy_out(pair: Pair) -> None:
     with pytest.raises(Timeout):
         run(pair[0].send(b"x", event=1), timeout=0)
+
+
+def test_a_receiver_that_takes_nothing_is_a_full_ring(pair: Pair) -> None:
+    with pytest.raises(RingFull, match="all 2 slots are taken"):
+        run(pair[0].send(bytes(CAPACITY + 1), event=1), timeout=0)
 
 
 def test_a_receiver_that_gave_up_skips_the_rest_of_that_message(pair: Pair) -> None:

@@ -139,7 +139,8 @@ def test_p2p_acknowledging_before_the_copy_is_found(monkeypatch: pytest.MonkeyPa
 
 
 def test_p2p_sending_into_a_full_ring_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Ring, "send", mutant(Ring.send, "self._sent + 1 - self._slots", "self._sent - self._slots"))
+    hasty = mutant(Ring._await_free_slot, "self._sent + 1 - self._slots", "self._sent - self._slots")
+    monkeypatch.setattr(Ring, "_await_free_slot", hasty)
     with pytest.raises(Violation):
         explore(p2p_world)
 
