@@ -7,19 +7,18 @@ Every answer goes into the store at once: a reconciler reads its own writes.
 """
 
 import json
-import secrets
-from base64 import b64decode
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from xdeepserve_operator.api.names import FIELD_MANAGER, LABEL_MANAGED_BY, MANAGED_BY
+from xdeepserve_operator.api.names import FIELD_MANAGER
 from xdeepserve_operator.runtime import resources
 from xdeepserve_operator.runtime.events import EventWriter
 from xdeepserve_operator.runtime.kube import AlreadyExists, Conflict, KubeApi, NotFound, Object
 from xdeepserve_operator.runtime.resources import Resource
 from xdeepserve_operator.runtime.store import Store
+from xdeepserve_operator.runtime.tokens import Tokens
 
 RESOURCES: dict[str, Resource] = {
     resource.kind: resource
@@ -66,7 +65,7 @@ class Writer:
     def __init__(self, api: KubeApi, store: Store, events: EventWriter, may_write: Callable[[], bool]) -> None:
         self._api, self._store, self._events, self._may_write = api, store, events, may_write
         self._written: dict[tuple[str, str], _Written] = {}  # by (object | status, uid)
-        self._tokens: dict[tuple[str, str], str] = {}
+        self._tokens = Tokens(api, self._guard)
 
     async def apply(self, kind: str, body: Object) -> Object:
         """Makes the object be like ``body``; creates it when absent."""
@@ -145,49 +144,11 @@ class Writer:
 
     async def token(self, namespace: str, secret_name: str, owner: Object) -> str:
         """The control token in the Secret's key ``token``; made on first use, owned by ``owner``."""
-        known = self._tokens.get((namespace, secret_name))
-        if known is not None:
-            return known
-        try:
-            secret = await self._api.get(resources.SECRETS, secret_name, namespace)
-        except NotFound:
-            secret = await self._create_secret(namespace, secret_name, owner)
-        encoded = (secret.get("data") or {}).get("token", "")
-        token = b64decode(encoded).decode()
-        if not token:
-            raise ValueError(f"Secret {namespace}/{secret_name}: key 'token' is missing or empty; add it")
-        self._tokens[(namespace, secret_name)] = token
-        return token
+        return await self._tokens.get(namespace, secret_name, owner)
 
     def event(self, obj: Object, reason: str, message: str, *, warning: bool = False) -> None:
         """Says that something changed."""
         self._events.say(obj, reason, message, warning=warning)
-
-    async def _create_secret(self, namespace: str, name: str, owner: Object) -> Object:
-        self._guard()
-        body = {
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "metadata": {
-                "name": name,
-                "namespace": namespace,
-                "labels": {LABEL_MANAGED_BY: MANAGED_BY},
-                "ownerReferences": [
-                    {
-                        "apiVersion": owner["apiVersion"],
-                        "kind": owner["kind"],
-                        "name": owner["metadata"]["name"],
-                        "uid": owner["metadata"]["uid"],
-                        "controller": True,
-                    }
-                ],
-            },
-            "stringData": {"token": secrets.token_urlsafe(32)},
-        }
-        try:
-            return await self._api.create(resources.SECRETS, body)
-        except AlreadyExists:
-            return await self._api.get(resources.SECRETS, name, namespace)
 
     def _guard(self) -> None:
         if not self._may_write():
