@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
 from aiohttp import web
 
 from flowserve import control
+from flowserve.engine.iteration import Tally
 from flowserve.engine.metrics import render
 from flowserve.engine.prefill import Prefill
 from flowserve.exposition import CONTENT_TYPE
@@ -14,25 +16,28 @@ from flowserve.transfer.tickets import NoTicket
 from flowserve.wire import EngineStatus, Membership, PullRequest, Refusal
 
 
-def application(
-    token: str,
-    model_name: str,
-    status: Callable[[], EngineStatus],
-    offer: Callable[[Membership], None],
-    tokens_computed: Callable[[], int],
-    prefill: Callable[[], Prefill | None],
-) -> web.Application:
-    """``prefill`` is None as long as there is none, and for ever on a decode engine."""
+class Controlled(Protocol):
+    """What the port needs of an engine."""
+
+    @property
+    def prefill(self) -> Prefill | None: ...
+
+    def status(self) -> EngineStatus: ...
+
+    def offer(self, membership: Membership) -> None: ...
+
+
+def application(token: str, model_name: str, tally: Tally, engine: Controlled) -> web.Application:
     routes = web.RouteTableDef()
 
     @routes.get("/v1/status")
     async def get_status(_request: web.Request) -> web.Response:
-        return control.reply(status())
+        return control.reply(engine.status())
 
     @routes.put("/v1/membership")
     async def put_membership(request: web.Request) -> web.Response:
-        offer(await control.document(request, Membership))
-        return control.reply(status())
+        engine.offer(await control.document(request, Membership))
+        return control.reply(engine.status())
 
     @routes.post("/v1/transfers/{ticket}/pull")
     async def pull(request: web.Request) -> web.Response:
@@ -45,7 +50,7 @@ def application(
 
     def transfer(act: Callable[[Prefill], None], success: int) -> web.Response:
         try:
-            if (role := prefill()) is None:
+            if (role := engine.prefill) is None:
                 raise NoTicket("this engine has no tickets")
             act(role)
         except NoTicket as error:
@@ -54,9 +59,9 @@ def application(
 
     @routes.get("/metrics")
     async def metrics(_request: web.Request) -> web.Response:
-        text = render(model_name, status(), tokens_computed())
+        text = render(model_name, engine.status(), tally.tokens)
         return web.Response(text=text, headers={"Content-Type": CONTENT_TYPE})
 
-    app = control.application(token, lambda: status().state == "Serving")
+    app = control.application(token, lambda: engine.status().state == "Serving")
     app.add_routes(routes)
     return app

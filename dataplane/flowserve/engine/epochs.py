@@ -21,7 +21,7 @@ from flowserve.engine.role import Role
 from flowserve.engine.scheduler import Scheduler
 from flowserve.engine.state import Lifecycle
 from flowserve.wire import Member, Membership
-from xccl import Doorbell, Endpoint, Group, Peer, Steps, XcclError, arun, sweep
+from xccl import Doorbell, Endpoint, Group, Peer, Steps, Timeout, XcclError, arun, sweep
 
 JOIN_SECONDS = 30.0  # the memberships of all ranks are sent at about the same time
 
@@ -80,9 +80,10 @@ class Epochs:
             if not self._current.cancelled() and (error := self._current.exception()) is not None:
                 if not isinstance(error, XcclError):
                     raise error
-                log.warning("the group broke", epoch=membership.epoch, error=str(error), code=error.code)
+                reason = "some rank did not take part in time" if isinstance(error, Timeout) else str(error)
+                log.warning("the group broke", epoch=membership.epoch, error=reason, code=error.code)
                 if not self._offered.is_set():
-                    self._life.broke(f"epoch {membership.epoch}: {error}"[:1024])
+                    self._life.broke(f"epoch {membership.epoch}: {reason}"[:1024])
 
     async def _live(self, membership: Membership) -> None:
         me, members = self._life.member, membership.members

@@ -98,7 +98,7 @@ async def test_an_instance_shrinks_without_losing_what_its_survivors_hold(fleet:
 
 
 async def test_a_rank_that_hangs_is_lost_to_the_others_and_may_come_back(fleet: Fleet) -> None:
-    limits = LIMITS.model_copy(update={"collective_timeout_seconds": 0.5})
+    limits = LIMITS.model_copy(update={"collective_timeout_seconds": 1.5})
     p = await fleet.instance("p", "Prefill", 1)
     d = await fleet.instance("d", "Decode", 2, limits)
     streams = [Stream(fleet, await d.dispatch(), await fleet.prefill(p, PROMPT, TOKENS, ignore_eos=True)) for _ in "ab"]
@@ -107,7 +107,7 @@ async def test_a_rank_that_hangs_is_lost_to_the_others_and_may_come_back(fleet: 
 
     d.engines[1].process.send_signal(signal.SIGSTOP)
     broken = await has_state(d, 0, "Broken")
-    assert "not finished within 0.5 s" in broken.error
+    assert "did not take part in time" in broken.error
     d.engines[1].process.send_signal(signal.SIGCONT)
     await has_state(d, 1, "Broken")  # the others have left
     await d.form()
