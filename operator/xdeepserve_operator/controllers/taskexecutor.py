@@ -75,7 +75,8 @@ class TaskExecutorReconciler:
         await self._take_down(executor, extra)
         waiting = await self._admission.move(executor, [view for view in views if view not in extra])
         waiting |= await self._admission.place(executor)
-        views = observe()
+        if extra or any(view.faults or not view.placed for view in views):
+            views = observe()
         stuck = [view for view in half_placed(views) if view.replica in waiting]
         await self._take_down(executor, [*outdated(views, executor.revision), *stuck])
         await self._shells.ensure(executor, views)

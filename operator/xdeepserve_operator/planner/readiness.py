@@ -85,15 +85,16 @@ def _stage(
                 False, "InsufficientDies" if waiting[replica].short else "Starting", waiting[replica].message
             )
         return Verdict(False, "Starting", f"replica {replica} is being placed")
+    serves = view.ready
     for rank in view.ranks:
-        if not view.ready and rank.pod is not None and rank.pod.error is not None:
+        if not serves and rank.pod is not None and rank.pod.error is not None:
             return Verdict(False, "ModelLoadFailed", f"{rank.pod.name}: {rank.pod.error}")
     if view.faults:
         text = view.faults[0].message + (f"; {waiting[replica].message}" if replica in waiting else "")
         return Verdict(False, "Faulted", f"{view.name}: {text}")
     if not view.has_revision(revision):
         return Verdict(False, "Updating", f"{view.name} runs an old revision")
-    if view.ready:
+    if serves:
         return None
     # Nothing is remembered here on purpose: what is asked is only whether a membership could be had now.
     step = membership_for(view, last=None)

@@ -71,9 +71,9 @@ class Hardware:
 
     # Servers
 
-    def add_server(self, name: str, chip: str, dies: int | None = None, **labels: str) -> Object:
-        kind, usual = SERVER_TYPES[chip]
-        amount = {names.RESOURCE_DIE: str(dies or usual)}
+    def add_server(self, name: str, chip: str, **labels: str) -> Object:
+        kind, dies = SERVER_TYPES[chip]
+        amount = {names.RESOURCE_DIE: str(dies)}
         return self.api.add(
             "Node",
             {
@@ -134,7 +134,7 @@ class Hardware:
         self.api.settle_deletions()
         self.api.collect_garbage()
         self._roll_out()
-        for pod in self.api.list("Pod"):
+        for pod in self.api.list("Pod", None, {names.LABEL_MANAGED_BY: names.MANAGED_BY}):
             self._move(pod)
         alive = {pod["metadata"]["uid"] for pod in self.api.list("Pod")}
         self.processes = {uid: process for uid, process in self.processes.items() if uid in alive}

@@ -1,5 +1,7 @@
 """Room, gangs and foreign tenants."""
 
+import pytest
+
 from xdeepserve_operator.api import names
 
 from . import manifests
@@ -26,25 +28,46 @@ async def test_a_deployment_that_cannot_fit_holds_no_dies_and_goes_ahead_when_ro
     assert world.ready("ModelDeployment", "chat")[0]
 
 
+def rent(world: World, node: str, dies: int) -> manifests.Object:
+    """Another tenant's pod takes dies of a server."""
+    container = {"name": "train", "resources": {"requests": {names.RESOURCE_DIE: str(dies)}}}
+    foreign = {
+        "metadata": {"name": f"train-{node}", "namespace": "other"},
+        "spec": {"nodeName": node, "containers": [container]},
+        "status": {"phase": "Running"},
+    }
+    return world.api.add("Pod", foreign)
+
+
 async def test_dies_of_other_tenants_count_as_used() -> None:
     world = World(decode_servers=1)
     world.api.add("SuperPod", manifests.superpod())
-    container = {"name": "train", "resources": {"requests": {names.RESOURCE_DIE: "15"}}}
-    foreign = {
-        "metadata": {"name": "train", "namespace": "other"},
-        "spec": {"nodeName": "c0", "containers": [container]},
-        "status": {"phase": "Failed"},
-    }
-    tenant = world.api.add("Pod", foreign)
-    tenant = world.api.edit(tenant, lambda obj: obj["status"].update(phase="Running"))
-    world.hardware.lost.add("c0")  # its kubelet is none of ours: leave the foreign pod alone
+    tenant = rent(world, "c0", 15)
     world.api.add("TaskExecutor", manifests.executor("two", dp=2))
     await world.run(3)
     assert world.ready("TaskExecutor", "two")[1] == "InsufficientDies"
-    world.hardware.lost.clear()
     world.api.remove(tenant)
     await world.settle()
     assert world.ready("TaskExecutor", "two")[0]
+
+
+async def test_a_replica_that_a_crash_left_half_placed_gives_back_what_it_cannot_complete() -> None:
+    world = World(decode_servers=1)
+    world.api.add("SuperPod", manifests.superpod())
+    world.api.add("TaskExecutor", manifests.executor("four", dp=4))
+    world.api.crash_at = 4
+    with pytest.raises(BaseExceptionGroup):
+        await world.settle()
+    assert 0 < len(world.names("DPGroup")) < 4
+    tenant = rent(world, "c0", 13)
+    world.api.crash_at = None
+    world.start_operator()
+    await world.settle()
+    assert world.names("DPGroup") == []
+    assert world.ready("TaskExecutor", "four")[1] == "InsufficientDies"
+    world.api.remove(tenant)
+    await world.settle()
+    assert world.ready("TaskExecutor", "four")[0]
 
 
 async def test_two_gangs_that_fit_only_alone_never_hold_parts_of_each_other() -> None:

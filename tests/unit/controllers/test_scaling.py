@@ -159,3 +159,35 @@ async def test_a_role_that_is_removed_takes_its_executor_along(chat: World) -> N
     assert "chat-long" not in chat.names("TaskExecutor")
     assert not [name for name in chat.names("Pod") if "long" in name]
     assert chat.ready("ModelDeployment", "chat")[0]
+
+
+async def test_a_revision_that_cannot_load_stops_at_one_replica_and_the_rest_serves_on(chat: World) -> None:
+    ask(chat, prefill=2, decode=2)
+    await chat.settle()
+    chat.hardware.broken_model = "file:///models/broken"
+    model = {"name": "tiny", "uri": "file:///models/broken"}
+    chat.api.edit(chat.get("ModelDeployment", "chat"), lambda obj: obj["spec"].update(model=model))
+    await chat.run(30)
+    assert chat.ready("ModelDeployment", "chat")[1] == "ModelLoadFailed"
+    assert chat.get("ModelDeployment", "chat")["status"]["readyRoles"] == "P 1/2 D 1/2"
+    chat.api.edit(
+        chat.get("ModelDeployment", "chat"), lambda obj: obj["spec"]["model"].update(uri="file:///models/tiny")
+    )
+    await chat.settle()
+    assert chat.get("ModelDeployment", "chat")["status"]["readyRoles"] == "P 2/2 D 2/2", "the way back is as careful"
+
+
+async def test_prefill_and_decode_are_paired_by_what_they_share(chat: World) -> None:
+    """While one role is already new and the other still old, their routes say that they do not fit."""
+    ask(chat, prefill=2, decode=2)
+    await chat.settle()
+    chat.hardware.puts.clear()
+    model = {"name": "tiny", "uri": "file:///models/next"}
+    chat.api.edit(chat.get("ModelDeployment", "chat"), lambda obj: obj["spec"].update(model=model))
+    await chat.settle()
+    seen: dict[str, set[str]] = {}
+    for _, message in chat.hardware.puts:
+        for target in getattr(message, "targets", ()):
+            seen.setdefault(target.revision, set()).add(target.role)
+    assert len(seen) == 2, "an old pair and a new one, never a third"
+    assert all(roles == {"Prefill", "Decode"} for roles in seen.values())
