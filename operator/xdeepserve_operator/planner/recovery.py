@@ -13,6 +13,7 @@ The whole decision is one table, the first line that holds wins:
 | container down, engine was a member, silent too long           | Crashed       | no            |
 | pod has waited too long for the scheduler                      | Unschedulable | no            |
 
+An engine that loads on a busy machine may be silent for a while, so one that was never a member is given longer.
 A container that dies before it ever joined is the kubelet's to start again, with its back-off: a new attempt each time
 would be a storm. A pod that does not exist (yet) is no fault either: its group creates it.
 """
@@ -28,9 +29,10 @@ from xdeepserve_operator.planner.servers import Health
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long to wait before silence counts, in seconds."""
+    """How long to wait before silence counts, in seconds; ``starting``: of an engine that was never a member."""
 
     silent: float = 5.0
+    starting: float = 30.0
     unschedulable: float = 30.0
 
 
@@ -67,12 +69,15 @@ def judge(
         return Fault("PodFailed", f"{pod.name} on {pod.node} ended with phase {pod.phase}")
     if pod.error is not None:
         return None
-    if report is not None and report.ever_heard and report.silent_seconds > patience.silent:
-        if pod.running_since is None:
-            if report.status is not None and report.status.epoch > 0:
-                return Fault("Crashed", f"{pod.name} on {pod.node} is down and was a member")
-        elif (now - pod.running_since).total_seconds() > patience.silent:
-            return Fault("Hung", f"{pod.name} on {pod.node} runs and does not answer")
+    if report is not None and report.ever_heard:
+        member = report.status is not None and report.status.epoch > 0
+        limit = patience.silent if member else patience.starting
+        if report.silent_seconds > limit:
+            if pod.running_since is None:
+                if member:
+                    return Fault("Crashed", f"{pod.name} on {pod.node} is down and was a member")
+            elif (now - pod.running_since).total_seconds() > limit:
+                return Fault("Hung", f"{pod.name} on {pod.node} runs and does not answer")
     if pod.unschedulable_since is not None:
         waited = (now - pod.unschedulable_since).total_seconds()
         if waited > patience.unschedulable:

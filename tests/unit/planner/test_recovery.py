@@ -13,7 +13,7 @@ from xdeepserve_operator.planner.servers import Health, node_health
 
 from .builders import HEALTHY, NOW, pod_view, status
 
-PATIENCE = Patience(silent=5, unschedulable=30)
+PATIENCE = Patience(silent=5, starting=30, unschedulable=30)
 ALIVE = pod_view()
 LOST = node_health(None)
 
@@ -42,6 +42,7 @@ def unhealthy(*dies: int) -> Health:
         (like(phase="Failed"), HEALTHY, None, "PodFailed", False),
         (like(phase="Succeeded"), HEALTHY, None, "PodFailed", False),
         (ALIVE, HEALTHY, report(6), "Hung", False),
+        (ALIVE, HEALTHY, report(31, epoch=0), "Hung", False),
         (like(running_since=None), HEALTHY, report(6), "Crashed", False),
         (
             like(node="", running_since=None, unschedulable_since=NOW - timedelta(seconds=31)),
@@ -66,6 +67,7 @@ def test_faults(pod: PodView, health: Health, heard: RankReport | None, reason: 
         (ALIVE, HEALTHY, None),
         (ALIVE, HEALTHY, report(0)),
         (ALIVE, HEALTHY, report(5)),
+        (ALIVE, HEALTHY, report(30, epoch=0)),
         (ALIVE, unhealthy(4), report(0)),
         (ALIVE, HEALTHY, report(600, heard=False)),
         (like(running_since=NOW - timedelta(seconds=1)), HEALTHY, report(60)),
@@ -78,6 +80,7 @@ def test_faults(pod: PodView, health: Health, heard: RankReport | None, reason: 
         "not on a roster yet",
         "well",
         "slow",
+        "slow to start",
         "a neighbour's die",
         "never heard: liveness is the kubelet's",
         "just started again",
