@@ -12,11 +12,11 @@ HTTP, control port (``Authorization: Bearer <control token>`` on all but the two
            GET /metrics
   shell    GET /health · GET /health/ready · GET /v1/status -> ShellStatus · PUT /v1/roster <- Roster
            PUT /v1/membership <- Membership · POST /v1/dispatch <- DispatchRequest -> DispatchReply · GET /metrics
-  frontend GET /health · GET /health/ready · PUT /v1/routes <- Routes · GET /v1/status -> FrontendStatus
+  frontend GET /health · GET /health/ready (has routes) · PUT /v1/routes <- Routes · GET /v1/status -> FrontendStatus
 HTTP, API port:
   engine   POST /v1/prefill <- GenerateRequest -> PrefillReply             (prefill engines; control token)
            POST /v1/generate <- GenerateRequest -> stream of TokenEvent, one JSON document a line (decode; token)
-  frontend the OpenAI routes, /health, /health/ready, /metrics
+  frontend the OpenAI routes, /health, /health/ready (an instance of each role serves), /metrics
 A client that closes the connection of /v1/generate or /v1/prefill cancels the request and frees its blocks.
 Whatever is not carried out is answered by a Refusal: 400 a request that this engine can never serve, 401 no token,
 404 no such ticket, 409 an epoch that contradicts what is followed, 413 a body too large, 422 no valid document,
@@ -73,6 +73,7 @@ class EngineConfig(WireModel):
     api_port: int = 8000
     control_port: int = 9000
     doorbell_port: int = 9001
+    fabric_port: int = 9002  # XCCL peers of other hosts, who must hold the control token
 
 
 class ShellConfig(WireModel):
@@ -107,7 +108,7 @@ class Member(WireModel):
     control_port: int = 9000
     doorbell_port: int = 9001
     incarnation: Identifier
-    fabric_uri: Text  # XCCL endpoint, e.g. shm:///dev/shm/…
+    fabric_uri: Text  # XCCL endpoint, e.g. shm:///dev/shm/…?tcp=10.0.0.7:9002
 
 
 class Membership(WireModel):

@@ -58,11 +58,15 @@ class Frontend:
         planner = Planner(config.model_name, config.max_context_tokens, tokenizer, template)
         app = api.application(config, planner, generation, self.metrics, self.ready, api_keys)
         self.api: ASGIApp = AccessLog(app, self.metrics, time.monotonic)
-        self.admin = admin.application(token, uuid.uuid4().hex, self.router, self.metrics, self.ready)
+        self.admin = admin.application(token, uuid.uuid4().hex, self.router, self.metrics, self.admitting)
 
     def ready(self) -> bool:
-        """Whether new requests should come here."""
+        """Whether a request that comes now can be served."""
         return self.router.ready and not self.draining
+
+    def admitting(self) -> bool:
+        """Whether requests should come here: a frontend with routes answers clearly even while no instance serves."""
+        return self.router.epoch > 0 and not self.draining
 
 
 class _Server(uvicorn.Server):

@@ -1,9 +1,9 @@
 """DPGroup: keeps exactly one pod, that of the current attempt.
 
 A pod is only ever built from the spec whose revision the group carries: a group of an old revision keeps the pod it
-has, and gets none. Pods of older attempts are deleted; without grace when their die or node is dead, for nothing there
-will ever end by itself. What is wrong with the current attempt is for the TaskExecutor's reconciler to judge, since a
-remedy needs a place.
+has, and gets none. Pods of older attempts are deleted: without grace when their die or node is dead, for nothing there
+will ever end by itself; else with the shortest, for whatever was wrong with them, their clients wait for the end.
+What is wrong with the current attempt is for the TaskExecutor's reconciler to judge, since a remedy needs a place.
 """
 
 from pydantic import ValidationError
@@ -18,6 +18,8 @@ from xdeepserve_operator.planner.servers import node_health
 from xdeepserve_operator.resources import children
 from xdeepserve_operator.resources.engine import engine_pod
 from xdeepserve_operator.resources.settings import EngineImage
+
+OLD_ATTEMPT_GRACE_SECONDS = 1
 
 
 class DPGroupReconciler:
@@ -44,7 +46,7 @@ class DPGroupReconciler:
             health = node_health(self._store.get("Node", None, view.node)) if view.node else None
             dead = health is not None and hardware_fault(view, health) is not None
             if not view.terminating or (dead and not view.forced):
-                await self._cluster.delete("Pod", pod, grace_seconds=0 if dead else None)
+                await self._cluster.delete("Pod", pod, grace_seconds=0 if dead else OLD_ATTEMPT_GRACE_SECONDS)
         try:
             executor = Executor.read(owner, self._image.name)
         except ValidationError:

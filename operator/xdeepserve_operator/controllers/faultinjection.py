@@ -50,7 +50,8 @@ class FaultInjectionReconciler:
         else:
             verdict = (False, "NotObserved", "no effect seen yet")
         condition = condition_for(injection, RECOVERED, *verdict, self._clock.now())
-        if (find_condition(injection, RECOVERED) or {}).get("reason") != verdict[1]:
+        before = (find_condition(injection, RECOVERED) or {}).get("reason")
+        if verdict[1] not in (before, "NotObserved"):
             self._cluster.event(injection, verdict[1], verdict[2])
         await self._cluster.update_status(self.kind, injection, mine | {"conditions": [condition]})
         return None

@@ -13,6 +13,7 @@ from xdeepserve_operator.planner.readiness import Verdict
 
 A = TypeVar("A")
 _ON_THE_WAY = frozenset({"Starting", "Joining", "RoutesPending"})
+_TOLD_BY_READY = _ON_THE_WAY | {"Faulted", "Degraded"}
 CONCURRENT_WRITES = 32  # enough to keep an API server busy, few enough to leave it to others
 
 
@@ -47,9 +48,9 @@ def complaint(error: ValueError) -> Verdict:
 
 
 def announce(cluster: Cluster, obj: Object, verdict: Verdict) -> None:
-    """An event when Ready changes its reason; the steps of one start are one event."""
+    """An event when Ready changes its reason; the steps of a start, or back from a fault, are none of their own."""
     before = (find_condition(obj, READY) or {}).get("reason")
-    if before == verdict.reason or (before in _ON_THE_WAY and verdict.reason in _ON_THE_WAY):
+    if before == verdict.reason or (before in _TOLD_BY_READY and verdict.reason in _ON_THE_WAY):
         return
     warning = not verdict.holds and verdict.reason not in {*_ON_THE_WAY, "Updating"}
     cluster.event(obj, verdict.reason, verdict.message, warning=warning)

@@ -47,13 +47,14 @@ def engine_pod(
         api_port=names.PORT_API,
         control_port=names.PORT_CONTROL,
         doorbell_port=names.PORT_DOORBELL,
+        fabric_port=names.PORT_FABRIC,
     )
     dies, memory = str(place["dies"]), canonical_memory(spec.resources.memory)
     engine = container(
         "flowserve.engine",
         image,
         environment(config, token_secret),
-        {"api": names.PORT_API, "control": names.PORT_CONTROL},
+        {"api": names.PORT_API, "control": names.PORT_CONTROL, "fabric": names.PORT_FABRIC},
         {
             "requests": {
                 "cpu": canonical_cpu(spec.resources.cpu),

@@ -11,6 +11,7 @@ from xdeepserve_operator.resources.containers import POD_IP, container, environm
 from xdeepserve_operator.resources.metadata import child_metadata, deployment_labels
 from xdeepserve_operator.resources.settings import EngineImage
 
+_LOST_SECONDS = 5  # a lost server takes the entrance with it; Kubernetes would wait 300 s for it to come back
 _RESOURCES = {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}}
 
 
@@ -51,7 +52,8 @@ def frontend_deployment(
             "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}},
             "template": {
                 "metadata": {"labels": {names.LABEL_MANAGED_BY: names.MANAGED_BY, **labels}},
-                "spec": pod_spec(container("flowserve.frontend", image, env, ports, _RESOURCES), image),
+                "spec": pod_spec(container("flowserve.frontend", image, env, ports, _RESOURCES), image)
+                | {"tolerations": _tolerations()},
             },
         },
     }
@@ -70,3 +72,16 @@ def frontend_service(deployment: Mapping[str, Any]) -> dict[str, Any]:
             "ports": [{"name": "api", "port": names.PORT_API, "targetPort": names.PORT_API}],
         },
     }
+
+
+def _tolerations() -> list[dict[str, Any]]:
+    """How long a pod outlives the silence of its server."""
+    return [
+        {
+            "key": f"node.kubernetes.io/{condition}",
+            "operator": "Exists",
+            "effect": "NoExecute",
+            "tolerationSeconds": _LOST_SECONDS,
+        }
+        for condition in ("not-ready", "unreachable")
+    ]

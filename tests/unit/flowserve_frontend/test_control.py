@@ -36,14 +36,14 @@ async def test_the_token_is_asked_for(world: World):
             assert response.status == 200
 
 
-async def test_ready_means_routable_and_not_draining(world: World, http: aiohttp.ClientSession):
+async def test_clients_are_told_who_serves_and_probes_who_answers(world: World, http: aiohttp.ClientSession):
     async def ready() -> tuple[int, int]:
         async with http.get("/health/ready") as one, http.get(f"{world.control_url}/health/ready") as other:
             return one.status, other.status
 
     assert await ready() == (200, 200)
     world.route_to(world.decode.target())
-    assert await ready() == (503, 503)
+    assert await ready() == (503, 200)
     world.route_to(world.prefill.target(), world.decode.target())
     world.frontend.draining = True
     assert await ready() == (503, 503)
