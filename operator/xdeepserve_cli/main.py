@@ -11,6 +11,13 @@ PARTS = {
     "cluster": ("xdeepserve_cluster.cli", "app", "A local Kubernetes with emulated SuperPod servers."),
     "demo": ("xdeepserve_demo.cli", "demo", "Apply a model, chat with it, break a die, watch it heal."),
     "bench": ("xdeepserve_bench.cli", "app", "Benchmarks, as tables or JSON."),
+    "explain-placement": (
+        "xdeepserve_cli.explain",
+        "explain_placement",
+        "Why a TaskExecutor's groups are where they are, and why not elsewhere.",
+    ),
+    "status": ("xdeepserve_cli.status.command", "status", "Deployments as trees, down to their dies."),
+    "top": ("xdeepserve_cli.top", "top", "Every engine's requests, KV use and tokens a second."),
     "up": ("xdeepserve_demo.cli", "up", "Bring up a local cluster with the operator in it."),
     "install": ("xdeepserve_demo.cli", "install", "Install the operator's charts into a cluster."),
 }

@@ -33,6 +33,15 @@ class EngineClient:
         """What the frontend says, or None when it does not answer."""
         return await self._get(host, token, FrontendStatus)
 
+    async def engine_metrics(self, host: str, token: str) -> str | None:
+        """An engine's figures in Prometheus text, or None when it does not answer."""
+        try:
+            async with self._session.get(self._url(host, "/metrics"), headers=_bearer(token), timeout=TIMEOUT) as reply:
+                return (await _bounded(reply)).decode() if reply.status == 200 else None
+        except (aiohttp.ClientError, TimeoutError, UnicodeDecodeError, OSError) as error:
+            logger.debug("no metrics from %s: %s", host, error)
+            return None
+
     async def put_roster(self, host: str, token: str, roster: Roster) -> bool:
         """Tells a TE-shell whom to listen to; True when it took it."""
         return await self._put(host, token, "/v1/roster", roster)

@@ -89,14 +89,17 @@ class KubeApi:
 
     @classmethod
     @asynccontextmanager
-    async def connect(cls, kubeconfig: Path | None = None) -> AsyncIterator["KubeApi"]:
-        """Connects by ``kubeconfig``, else by KUBECONFIG or ~/.kube/config, else as the pod's service account."""
+    async def connect(cls, kubeconfig: Path | None = None, context: str | None = None) -> AsyncIterator["KubeApi"]:
+        """Connects by ``kubeconfig``, else by KUBECONFIG or ~/.kube/config, else as the pod's service account.
+
+        ``context`` names another context of the kubeconfig than its current one.
+        """
         settings = Configuration()
-        if kubeconfig is None and not _has_kubeconfig():
+        if kubeconfig is None and context is None and not _has_kubeconfig():
             config.load_incluster_config(client_configuration=settings)
         else:
             await config.load_kube_config(
-                config_file=str(kubeconfig) if kubeconfig else None, client_configuration=settings
+                config_file=str(kubeconfig) if kubeconfig else None, context=context, client_configuration=settings
             )
         settings.connection_pool_maxsize = 64
         async with ApiClient(configuration=settings) as client:
@@ -252,6 +255,15 @@ class KubeApi:
         self.on_call(verb, resource.plural)
         answer: Object = await self.request(method, path, **options)
         return answer
+
+
+def default_namespace(kubeconfig: Path | None = None, context: str | None = None) -> str:
+    """The namespace that the kubeconfig's context names, as kubectl would use it; else ``default``."""
+    if kubeconfig is None and context is None and not _has_kubeconfig():
+        return "default"
+    contexts, current = config.list_kube_config_contexts(str(kubeconfig) if kubeconfig else None)
+    chosen = next((one for one in contexts if one["name"] == context), current)
+    return str(chosen["context"].get("namespace") or "default")
 
 
 def _query(**words: str) -> dict[str, str]:

@@ -1,0 +1,1 @@
+"""``xdeepserve status``: a deployment as a tree, down to its dies."""
