@@ -30,19 +30,19 @@ class MlaWeights:
         self.nope = config.qk_nope_head_dim
         self.q_rank = config.q_lora_rank
         self.kv_rank = config.kv_lora_rank
-        self.a = weights.matrix(f"{module}.q_a_proj", f"{module}.kv_a_proj_with_mqa")
+        self.a = weights.linear(f"{module}.q_a_proj", f"{module}.kv_a_proj_with_mqa")
         self.q_norm = weights.vector(f"{module}.q_a_layernorm.weight")
         self.kv_norm = weights.vector(f"{module}.kv_a_layernorm.weight")
-        self.q_b = weights.matrix(f"{module}.q_b_proj") * config.softmax_scale
+        self.q_b = weights.linear(f"{module}.q_b_proj", scale=config.softmax_scale)
         kv_b = weights.table(f"{module}.kv_b_proj").reshape(self.heads, -1, self.kv_rank)
         self.k_up = kv_b[:, : self.nope].copy()  # [heads, nope, kv_rank]
         self.v_up = kv_b[:, self.nope :].swapaxes(1, 2).copy()  # [heads, kv_rank, v]
-        self.out = weights.matrix(f"{module}.o_proj")
+        self.out = weights.linear(f"{module}.o_proj")
 
     def project(self, x: FloatArray, rotations: Rotations) -> tuple[FloatArray, FloatArray]:
         """Queries f32[T, heads, nope + rope] and latent rows f32[T, kv_rank + rope] of f32[T, H], both rotated."""
-        low = x @ self.a
-        queries = rms_norm(low[:, : self.q_rank], self.q_norm, self.eps) @ self.q_b
+        low = self.a(x)
+        queries = self.q_b(rms_norm(low[:, : self.q_rank], self.q_norm, self.eps))
         queries = queries.reshape(len(x), self.heads, -1)
         rotate(queries[:, :, self.nope :], rotations[:, None])
         latent = low[:, self.q_rank :]

@@ -1,9 +1,8 @@
 """Absorbed MLA for a decode batch: one new token for each of several sequences, over the latent cache alone.
 
-A row's result does not depend on the other rows, bit for bit. BLAS may add in another order when a matrix has another
-shape, so no shape depends on the batch: projections always have `rows` rows, of which the first ones are live, and a
-sequence's context is padded, with masked null blocks, to a multiple of CONTEXT_STEP tokens. Sequences padded to the
-same length share one batched product, which multiplies each of them alone.
+A row's result does not depend on the other rows, bit for bit: see `linear.py` for the products with weights; and a
+sequence's context is padded, with masked null blocks, to a multiple of CONTEXT_STEP tokens, whatever the others have.
+Sequences padded to the same length share one batched product, which multiplies each of them alone.
 What depends on the block tables only is prepared once for all layers.
 """
 
@@ -20,6 +19,7 @@ from flowserve.cache import BlockPool, SequenceKV
 from flowserve.model.arrays import FloatArray
 from flowserve.model.attention import MlaWeights
 from flowserve.model.functional import softmax_inplace
+from flowserve.model.linear import multiply
 from flowserve.model.rope import Rotations
 
 CONTEXT_STEP = 128
@@ -55,8 +55,8 @@ class DecodeAttention:
         cache[blocks, offsets] = latent[: self._live]
         context = self._attend(_absorb_keys(weights, queries), cache, weights.kv_rank)
         heads = np.empty((len(x), weights.heads, weights.v_up.shape[2]), np.float32)
-        np.matmul(context.swapaxes(0, 1), weights.v_up, out=heads.swapaxes(0, 1))
-        return heads.reshape(len(x), -1) @ weights.out
+        multiply(context.swapaxes(0, 1), weights.v_up, heads.swapaxes(0, 1))
+        return weights.out(heads.reshape(len(x), -1))
 
     def _attend(self, queries: FloatArray, cache: FloatArray, kv_rank: int) -> FloatArray:
         """Queries f32[T, heads, width] -> mean compressed KV f32[T, heads, kv_rank], zero in rows that are not live."""
@@ -74,10 +74,10 @@ def _absorb_keys(weights: MlaWeights, queries: FloatArray) -> FloatArray:
     """Queries f32[T, heads, nope + rope] against expanded keys -> f32[T, heads, width] against latent rows."""
     rotary = queries[:, :, weights.nope :]
     absorbed = np.empty((*queries.shape[:2], weights.kv_rank + rotary.shape[2]), np.float32)
-    np.matmul(
+    multiply(
         queries[:, :, : weights.nope].swapaxes(0, 1),
         weights.k_up,
-        out=absorbed[:, :, : weights.kv_rank].swapaxes(0, 1),
+        absorbed[:, :, : weights.kv_rank].swapaxes(0, 1),
     )
     absorbed[:, :, weights.kv_rank :] = rotary
     return absorbed

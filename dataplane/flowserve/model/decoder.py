@@ -15,11 +15,11 @@ class Mlp:
     """SwiGLU: down(silu(gate(x)) · up(x)), with gate and up fused."""
 
     def __init__(self, weights: Weights, module: str) -> None:
-        self._gate_up = weights.matrix(f"{module}.gate_proj", f"{module}.up_proj")
-        self._down = weights.matrix(f"{module}.down_proj")
+        self._gate_up = weights.linear(f"{module}.gate_proj", f"{module}.up_proj")
+        self._down = weights.linear(f"{module}.down_proj")
 
     def __call__(self, x: FloatArray) -> FloatArray:
-        return gated(x @ self._gate_up) @ self._down
+        return self._down(gated(self._gate_up(x)))
 
 
 class MixtureOfExperts:
@@ -29,7 +29,7 @@ class MixtureOfExperts:
         module = f"{layer_name(layer)}.mlp"
         bias = weights.vector(f"{module}.gate.e_score_correction_bias")
         self._layer = layer
-        self._router = Router(weights.matrix(f"{module}.gate"), bias, weights.config)
+        self._router = Router(weights.linear(f"{module}.gate"), bias, weights.config)
         self._shared = Mlp(weights, f"{module}.shared_experts")
 
     def __call__(self, x: FloatArray, experts: Experts, live: int) -> Steps[FloatArray]:

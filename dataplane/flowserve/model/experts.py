@@ -1,9 +1,8 @@
 """Routed experts: which a process holds, and running them on rows of (token, expert).
 
 `run_experts` is the same on one process and on a rank of many, where the rows arrive by dispatch. Rows are sorted by
-expert and packed into tiles of TILE rows of one expert, the last tile of each padded with zeros. BLAS so gets the same
-shapes whichever rows meet in a batch or on a rank, and a row's result is the same, bit for bit, on one process and on
-many. There is a Python loop over experts that have rows, none over rows.
+expert, and each expert's rows made as many as `linear.padded` says, so that a row's result is the same, bit for bit,
+whichever rows meet in a batch or on a rank. There is a Python loop over experts that have rows, none over rows.
 """
 
 from __future__ import annotations
@@ -17,10 +16,9 @@ import numpy.typing as npt
 
 from flowserve.model.arrays import FloatArray, IntArray
 from flowserve.model.functional import gated
+from flowserve.model.linear import ROWS, multiply
 from flowserve.model.weights import Weights, expert_name
 from xccl import Steps
-
-TILE = 8
 
 
 class Experts(Protocol):
@@ -39,8 +37,9 @@ class LayerExperts:
     """The experts of one layer that this process holds, in slots."""
 
     slot_of: npt.NDArray[np.intp]  # [experts], -1 for those held elsewhere
-    gate_up: FloatArray  # [slots, H, 2 F]
-    down: FloatArray  # [slots, F, H]
+    gate_up: list[FloatArray]  # by slot: panels [P, H, w] of gate and up side by side
+    down: list[FloatArray]  # by slot: panels [P, F, w]
+    inner: int  # F
 
 
 class ExpertWeights:
@@ -60,16 +59,14 @@ class ExpertWeights:
 
 def _load(weights: Weights, layer: int, held: tuple[int, ...]) -> LayerExperts:
     config = weights.config
-    hidden, inner = config.hidden_size, config.moe_intermediate_size
     slot_of = np.full(config.n_routed_experts, -1, np.intp)
-    gate_up = np.empty((len(held), hidden, 2 * inner), np.float32)
-    down = np.empty((len(held), inner, hidden), np.float32)
+    gate_up, down = [], []
     for slot, expert in enumerate(held):
         slot_of[expert] = slot
         module = expert_name(layer, expert)
-        gate_up[slot] = weights.matrix(f"{module}.gate_proj", f"{module}.up_proj")
-        down[slot] = weights.matrix(f"{module}.down_proj")
-    return LayerExperts(slot_of, gate_up, down)
+        gate_up.append(weights.linear(f"{module}.gate_proj", f"{module}.up_proj").panels)
+        down.append(weights.linear(f"{module}.down_proj").panels)
+    return LayerExperts(slot_of, gate_up, down, config.moe_intermediate_size)
 
 
 def run_experts(weights: ExpertWeights, layer: int, x: FloatArray, experts: IntArray) -> FloatArray:
@@ -84,26 +81,29 @@ def run_experts(weights: ExpertWeights, layer: int, x: FloatArray, experts: IntA
     if slots.min() < 0:
         missing = sorted(set(experts[slots < 0].tolist()))
         raise ValueError(f"layer {layer}: experts {missing} are not held here")
-    rows_in = np.bincount(slots, minlength=len(held.gate_up))
-    tiles_in = -(-rows_in // TILE)
-    tile_end = tiles_in.cumsum()
-    # A row's place among the packed ones: the start of its expert's tiles, plus its rank among that expert's rows.
-    shift = (tile_end - tiles_in) * TILE - (rows_in.cumsum() - rows_in)
+    rows_in = np.bincount(slots, minlength=len(held.down))
+    room = np.where(rows_in > ROWS, -(-rows_in // ROWS) * ROWS, rows_in + (rows_in == 1))  # `padded` of each
+    end = room.cumsum()
+    # A row's place among the packed ones: the start of its expert's rows, plus its rank among them.
+    shift = end - room - (rows_in.cumsum() - rows_in)
     order = slots.argsort(kind="stable")
     place = np.empty_like(order)
     place[order] = np.arange(len(order)) + shift[slots[order]]
 
-    packed = np.zeros((int(tile_end[-1]) * TILE, x.shape[1]), np.float32)
+    packed = np.zeros((int(end[-1]), x.shape[1]), np.float32)
     packed[place] = x
-    tiles = packed.reshape(-1, TILE, x.shape[1])
-    gate_up = np.empty((*tiles.shape[:2], held.gate_up.shape[2]), np.float32)
-    groups = [(slot, tile_end[slot] - tiles_in[slot], tile_end[slot]) for slot in rows_in.nonzero()[0]]
-    for slot, first, end in groups:
-        np.matmul(tiles[first:end], held.gate_up[slot], out=gate_up[first:end])
-    inner = gated(gate_up)
-    for slot, first, end in groups:
-        np.matmul(inner[first:end], held.down[slot], out=tiles[first:end])
-    return packed[place]
+    groups = [(slot, slice(end[slot] - room[slot], end[slot])) for slot in rows_in.nonzero()[0].tolist()]
+    gate_up = _product(packed, held.gate_up, groups)
+    return _product(gated(gate_up[:, : 2 * held.inner]), held.down, groups)[place, : x.shape[1]]
+
+
+def _product(x: FloatArray, panels: list[FloatArray], groups: list[tuple[int, slice]]) -> FloatArray:
+    """Each group's rows of x f32[N, in] times the panels of its slot: f32[N, P w]."""
+    count, _, width = panels[0].shape
+    y = np.empty((len(x), count, width), np.float32)
+    for slot, rows in groups:
+        multiply(x[None, rows], panels[slot], y[rows].swapaxes(0, 1))
+    return y.reshape(len(x), count * width)
 
 
 def combine(rows: FloatArray, weights: FloatArray) -> FloatArray:

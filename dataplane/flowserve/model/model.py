@@ -19,6 +19,7 @@ from flowserve.model.decode import DecodeAttention
 from flowserve.model.decoder import DecoderLayer
 from flowserve.model.experts import Experts
 from flowserve.model.functional import rms_norm
+from flowserve.model.linear import padded
 from flowserve.model.prefill import PrefillAttention
 from flowserve.model.rope import Rotations, rotations
 from flowserve.model.weights import EMBEDDING, FINAL_NORM, HEAD, Weights
@@ -29,13 +30,13 @@ class Model:
     """Everything of a model but its routed experts, which are the caller's (`experts` in the methods)."""
 
     def __init__(self, weights: Weights, max_batch: int) -> None:
-        """`max_batch`: the most rows of a decode step; each step costs as much as a full one (see `decode.py`)."""
+        """`max_batch`: the most rows of a decode step."""
         self.config = weights.config
         self.max_batch = max_batch
         self.layers = [DecoderLayer(weights, layer) for layer in range(self.config.num_hidden_layers)]
         self._embedding = weights.table(EMBEDDING)
         self._norm = weights.vector(f"{FINAL_NORM}.weight")
-        self._head = weights.matrix(HEAD)
+        self._head = weights.linear(HEAD)
         self._frequencies = self.config.rope.frequencies()
 
     def new_pool(self, num_blocks: int, block_size: int) -> BlockPool:
@@ -76,10 +77,10 @@ class Model:
             raise ValueError(f"a decode batch of {batch} rows is above the model's {self.max_batch}")
         self._check(tokens, positions)
         _append(kv, positions.tolist(), 1)
-        padded = np.zeros((2, self.max_batch), np.int32)
-        padded[:, :batch] = tokens, positions
-        attention = DecodeAttention(kv, self.rotations(padded[1]))
-        hidden = yield from self.forward(self.embed(padded[0]), attention, experts, batch)
+        filled = np.zeros((2, padded(batch)), np.int32)
+        filled[:, :batch] = tokens, positions
+        attention = DecodeAttention(kv, self.rotations(filled[1]))
+        hidden = yield from self.forward(self.embed(filled[0]), attention, experts, batch)
         return self.logits(hidden)[:batch]
 
     def idle(self, experts: Experts) -> Steps[None]:
@@ -105,7 +106,7 @@ class Model:
 
     def logits(self, hidden: FloatArray) -> FloatArray:
         """f32[T, H] -> f32[T, V]."""
-        return hidden @ self._head
+        return self._head(hidden)
 
     def _check(self, tokens: IntArray, positions: IntArray) -> None:
         if tokens.min() < 0 or tokens.max() >= self.config.vocab_size:

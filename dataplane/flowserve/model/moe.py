@@ -13,14 +13,15 @@ import numpy.typing as npt
 from flowserve.model.arrays import FloatArray, IntArray
 from flowserve.model.config import ModelConfig
 from flowserve.model.functional import sigmoid
+from flowserve.model.linear import Linear
 
 ExpertNumbers = npt.NDArray[np.intp]
 
 
 class Router:
-    """Chooses experts for tokens. `weight` is f32[H, E], `bias` f32[E]."""
+    """Chooses experts for tokens. `weight` makes f32[T, E] of f32[T, H]; `bias` is f32[E]."""
 
-    def __init__(self, weight: FloatArray, bias: FloatArray, config: ModelConfig) -> None:
+    def __init__(self, weight: Linear, bias: FloatArray, config: ModelConfig) -> None:
         self._weight = weight
         self._bias = bias
         self._groups = config.n_group
@@ -31,7 +32,7 @@ class Router:
 
     def __call__(self, x: FloatArray) -> tuple[IntArray, FloatArray]:
         """Experts i32[T, K], distinct in a row but in no particular order, and gates f32[T, K] of tokens f32[T, H]."""
-        affinity = sigmoid(x @ self._weight)
+        affinity = sigmoid(self._weight(x))
         experts = self._choose(affinity + self._bias)
         gates = np.take_along_axis(affinity, experts, axis=1)
         if self._normalised:

@@ -35,10 +35,10 @@ class MtpLayer:
         self._embedding = weights.table(f"{name}.embed_tokens")
         self._embedding_norm = weights.vector(f"{name}.enorm.weight")
         self._hidden_norm = weights.vector(f"{name}.hnorm.weight")
-        self._projection = weights.matrix(f"{name}.eh_proj")
+        self._projection = weights.linear(f"{name}.eh_proj")
         self._layer = DecoderLayer(weights, self.number)
         self._norm = weights.vector(f"{name}.shared_head.norm.weight")
-        self._head = weights.matrix(f"{name}.shared_head.head")
+        self._head = weights.linear(f"{name}.shared_head.head")
 
     def forward(
         self, hidden: FloatArray, following: IntArray, attention: Attention, experts: Experts, live: int
@@ -49,9 +49,9 @@ class MtpLayer:
         """
         embedded = rms_norm(self._embedding[following], self._embedding_norm, self._eps)
         both = np.concatenate([embedded, rms_norm(hidden, self._hidden_norm, self._eps)], axis=1)
-        x = yield from self._layer.forward(both @ self._projection, attention, experts, live)
+        x = yield from self._layer.forward(self._projection(both), attention, experts, live)
         return rms_norm(x, self._norm, self._eps)
 
     def logits(self, hidden: FloatArray) -> FloatArray:
         """f32[T, H] -> f32[T, V]: of the token after the one that follows."""
-        return hidden @ self._head
+        return self._head(hidden)

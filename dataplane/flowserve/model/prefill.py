@@ -38,7 +38,7 @@ class PrefillAttention:
             scores += _future(tile.stop - tile.start, seen)
             softmax_inplace(scores)
             heads[tile] = (scores @ values[:, :seen]).swapaxes(0, 1)
-        return heads.reshape(len(x), -1) @ weights.out
+        return weights.out(heads.reshape(len(x), -1))
 
 
 def _expand(weights: MlaWeights, latent: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -1,8 +1,7 @@
 """Which tensors a DeepSeek-V3 checkpoint has, and what shape config.json gives each: the one list of names.
 
-A projection is stored as [out, in]. The runtime multiplies rows from the left, so `Weights.matrix` hands it out as a
-contiguous [in, out] copy, for which BLAS is fastest at the few rows of a decode step. The checkpoint's own pages can be
-given back after loading.
+A projection is stored as [out, in]. `Weights.linear` makes it into the copy that products run on, after which the
+checkpoint's own pages can be given back.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ import numpy as np
 from flowserve.model.arrays import FloatArray
 from flowserve.model.checkpoint import Checkpoint
 from flowserve.model.config import ModelConfig
+from flowserve.model.linear import Linear
 
 NamedShape = tuple[str, tuple[int, ...]]
 
@@ -49,10 +49,10 @@ class Weights:
         """Raises CheckpointError naming the first tensor of `shapes` that is missing or has another shape."""
         self._checkpoint.check(shapes)
 
-    def matrix(self, *modules: str) -> FloatArray:
-        """The weights of projections with the same input, side by side, as f32[in, sum of outs]."""
+    def linear(self, *modules: str, scale: float = 1.0) -> Linear:
+        """Projections with the same input, as one whose outputs lie side by side, times `scale`."""
         stacked = np.concatenate([self.table(module) for module in modules])
-        return np.ascontiguousarray(stacked.T)
+        return Linear(stacked * np.float32(scale) if scale != 1.0 else stacked)
 
     def vector(self, name: str) -> FloatArray:
         """A copy of a one-dimensional tensor."""

@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowserve.model import ExpertWeights, ModelConfig, combine, run_experts
+from flowserve.model import ExpertWeights, ModelConfig, Weights, combine, run_experts
 from flowserve.model.functional import sigmoid
+from flowserve.model.linear import Linear
 from flowserve.model.moe import Router
+from flowserve.model.weights import expert_name
 
 from .checkpoints import TINY
 
@@ -44,7 +46,7 @@ def routings(draw: st.DrawFn) -> tuple[ModelConfig, np.ndarray, np.ndarray]:
 @given(routings())
 def test_routing_invariants(routing: tuple[ModelConfig, np.ndarray, np.ndarray]) -> None:
     config, logits, bias = routing
-    identity = np.eye(config.n_routed_experts, dtype=np.float32)
+    identity = Linear(np.eye(config.n_routed_experts, dtype=np.float32))
     experts, gates = Router(identity, bias, config)(logits)
     size = config.n_routed_experts // config.n_group
     assert experts.shape == gates.shape == (len(logits), config.num_experts_per_tok)
@@ -62,7 +64,7 @@ def test_routing_invariants(routing: tuple[ModelConfig, np.ndarray, np.ndarray])
 @given(routings())
 def test_the_best_experts_of_the_best_groups_are_chosen(routing: tuple[ModelConfig, np.ndarray, np.ndarray]) -> None:
     config, logits, bias = routing
-    experts, _ = Router(np.eye(config.n_routed_experts, dtype=np.float32), bias, config)(logits)
+    experts, _ = Router(Linear(np.eye(config.n_routed_experts, dtype=np.float32)), bias, config)(logits)
     scores = sigmoid(logits) + bias
     grouped = scores.reshape(len(logits), config.n_group, len(bias) // config.n_group)
     for row, chosen in zip(grouped, experts, strict=True):
@@ -76,22 +78,22 @@ def test_the_best_experts_of_the_best_groups_are_chosen(routing: tuple[ModelConf
         assert set(chosen.tolist()) == set(best.tolist())
 
 
-def one_by_one(weights: ExpertWeights, layer: int, x: np.ndarray, experts: np.ndarray) -> np.ndarray:
-    held = weights.layers[layer]
+def one_by_one(weights: Weights, layer: int, x: np.ndarray, experts: np.ndarray) -> np.ndarray:
     rows = []
     for row, expert in zip(x.astype(np.float64), experts, strict=True):
-        slot = held.slot_of[expert]
-        gate, up = np.split(row @ held.gate_up[slot], 2)
-        rows.append((gate / (1.0 + np.exp(-gate)) * up) @ held.down[slot])
+        name = expert_name(layer, expert)
+        gate, up, down = (weights.table(f"{name}.{part}_proj") for part in ("gate", "up", "down"))
+        inner = gate @ row
+        rows.append(down @ (inner / (1.0 + np.exp(-inner)) * (up @ row)))
     return np.array(rows).reshape(x.shape)
 
 
 @pytest.mark.parametrize("rows", [1, 7, 8, 9, 64, 300])
-def test_each_row_gets_its_own_expert(all_experts: ExpertWeights, rows: int) -> None:
+def test_each_row_gets_its_own_expert(weights: Weights, all_experts: ExpertWeights, rows: int) -> None:
     draw = np.random.default_rng(rows)
     x = draw.standard_normal((rows, 64)).astype(np.float32)
     experts = draw.zipf(1.5, rows).clip(1, 16).astype(np.int32) - 1  # some have many rows, some none
-    expected = one_by_one(all_experts, 2, x, experts)
+    expected = one_by_one(weights, 2, x, experts)
     np.testing.assert_allclose(run_experts(all_experts, 2, x, experts), expected, rtol=0, atol=1e-4)
 
 
@@ -105,8 +107,8 @@ def test_a_row_is_the_same_bit_for_bit_among_any_others(all_experts: ExpertWeigh
         np.testing.assert_array_equal(alone[0], together[row])
 
 
-def test_rows_for_experts_held_elsewhere_are_refused(weights: object) -> None:
-    half = ExpertWeights(weights, range(8))  # type: ignore[arg-type]
+def test_rows_for_experts_held_elsewhere_are_refused(weights: Weights) -> None:
+    half = ExpertWeights(weights, range(8))
     with pytest.raises(ValueError, match=r"layer 1: experts \[9, 12\] are not held here"):
         run_experts(half, 1, np.zeros((3, 64), np.float32), np.array([12, 3, 9], np.int32))
 
