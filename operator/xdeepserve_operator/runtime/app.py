@@ -77,13 +77,14 @@ async def run(settings: Settings) -> int:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with KubeApi.connect() as api, aiohttp.ClientSession() as session:
         api.on_call = lambda verb, plural: metrics.API_CALLS.labels(verb, plural).inc()
+        renew_seconds = settings.lease_seconds / 3
         lease = Lease(
             api,
             LeaseSettings(
                 settings.namespace,
                 settings.identity,
                 lease_seconds=settings.lease_seconds,
-                renew_seconds=settings.lease_seconds / 3,
+                renew_seconds=renew_seconds,
             ),
         )
 
@@ -91,8 +92,8 @@ async def run(settings: Settings) -> int:
             for key in interested(store, kind, obj):
                 loop.mark(*key)
 
-        store, events = Store(wake), EventWriter(api)
-        writer = Writer(api, store, events, lease.held)
+        store, events = Store(wake), EventWriter(api, lease.held)
+        writer = Writer(api, store, events, lease.held, write_seconds=renew_seconds)
         engines = EngineClient(session)
         loop = ReconcileLoop(reconcilers(store, writer, engines, SystemClock(), engine_image=settings.engine_image))
         cache = Cache(api, store, writer.forget)
@@ -106,7 +107,7 @@ async def run(settings: Settings) -> int:
             "watch": _watch(api, cache, stop),
             "audit": cache.audit(),
             "events": events.run(),
-            "lead": _lead(lease, cache, loop),
+            "lead": lead(lease, cache, loop),
         }
         try:
             async with _tasks(background) as tasks:
@@ -127,7 +128,8 @@ def _report(tasks: list[asyncio.Task[None]]) -> int:
     return 1
 
 
-async def _lead(lease: Lease, cache: Cache, loop: ReconcileLoop) -> None:
+async def lead(lease: Lease, cache: Cache, loop: ReconcileLoop) -> None:
+    """Works while the Lease is held; returns when it is lost, with every worker stopped."""
     await cache.fill()
     await lease.acquire()
     metrics.LEADER.set(1)

@@ -8,6 +8,7 @@ reads ``managedFields``, and of other tenants' pods only what they take from a s
 import asyncio
 from collections.abc import Callable, Iterable
 
+import aiohttp
 import structlog
 
 from xdeepserve_operator.api.names import LABEL_MANAGED_BY, MANAGED_BY, RESOURCE_DIE
@@ -18,6 +19,7 @@ from xdeepserve_operator.runtime.store import Store
 
 logger = structlog.get_logger(__name__)
 AUDIT_SECONDS = 300.0
+FIRST_BACKOFF_SECONDS, LAST_BACKOFF_SECONDS = 0.1, 10.0
 MANAGED_ONLY = f"{LABEL_MANAGED_BY}={MANAGED_BY}"
 WATCHED: dict[Resource, str] = {  # resource -> label selector
     resources.SUPERPODS: "",
@@ -73,7 +75,7 @@ class Cache:
         self._store.remove(resource.kind, {"apiVersion": resource.api_version, "kind": resource.kind, **obj})
 
     async def fill(self) -> None:
-        """Lists everything once; afterwards the store shows the whole cluster."""
+        """Lists everything once, however often that takes; afterwards the store shows the whole cluster."""
         async with asyncio.TaskGroup() as group:
             for resource, selector in WATCHED.items():
                 group.create_task(self._fill(resource, selector))
@@ -86,13 +88,22 @@ class Cache:
             for resource, selector in WATCHED.items():
                 try:
                     await self._audit(resource, selector)
-                except (ApiError, OSError, TimeoutError) as error:
+                except (ApiError, aiohttp.ClientError, OSError, TimeoutError) as error:
                     logger.info("audit postponed", kind=resource.kind, error=str(error))
 
     async def _fill(self, resource: Resource, selector: str) -> None:
-        items, _ = await self._api.list(resource, labels=selector)
-        for item in items:
-            self.changed(resource, item)
+        backoff = FIRST_BACKOFF_SECONDS
+        while True:
+            try:
+                items, _ = await self._api.list(resource, labels=selector)
+            except (ApiError, aiohttp.ClientError, OSError, TimeoutError) as error:
+                logger.warning("list to be repeated", kind=resource.kind, error=str(error))
+                await asyncio.sleep(backoff)
+                backoff = min(backoff * 2, LAST_BACKOFF_SECONDS)
+                continue
+            for item in items:
+                self.changed(resource, item)
+            return
 
     async def _audit(self, resource: Resource, selector: str) -> None:
         before = list(self._store.keys(resource.kind))

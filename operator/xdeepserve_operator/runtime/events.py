@@ -1,11 +1,12 @@
 """Kubernetes Events, written in the background: a reconciler never waits for one, and a lost one harms nothing.
 
 Callers speak on transitions only. The queue is bounded; when the API server is slow the newest events are dropped and
-counted, never the reconciler held up.
+counted, never the reconciler held up. What is still queued when the Lease is lost is the next leader's to say.
 """
 
 import asyncio
 import logging
+from collections.abc import Callable
 from datetime import UTC, datetime
 from uuid import uuid4
 
@@ -51,8 +52,8 @@ def event_about(obj: Object, reason: str, message: str, *, warning: bool, now: d
 class EventWriter:
     """Queue of events and the task that writes them."""
 
-    def __init__(self, api: KubeApi) -> None:
-        self._api = api
+    def __init__(self, api: KubeApi, may_write: Callable[[], bool] = lambda: True) -> None:
+        self._api, self._may_write = api, may_write
         self._queue: asyncio.Queue[Object] = asyncio.Queue(QUEUE_LIMIT)
 
     def say(self, obj: Object, reason: str, message: str, *, warning: bool = False) -> None:
@@ -67,6 +68,9 @@ class EventWriter:
         """Writes for ever."""
         while True:
             body = await self._queue.get()
+            if not self._may_write():
+                EVENTS_DROPPED.inc()
+                continue
             try:
                 await self._api.create(EVENTS, body)
             except (ApiError, aiohttp.ClientError, TimeoutError) as error:

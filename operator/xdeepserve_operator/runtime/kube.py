@@ -1,10 +1,12 @@
 """A thin asynchronous client of the Kubernetes REST API, over the configuration and session of ``kubernetes.aio``.
 
 Objects are plain dictionaries: the generated models cost memory and time and add nothing to code that passes
-objects through. Every request has a timeout. Watches read chunks and split lines themselves, since a pod's line can
+objects through. Every request has a timeout. A 429 that names a time was not carried out, so it is repeated then, a few
+times; all other errors are the caller's. Watches read chunks and split lines themselves, since a pod's line can
 exceed the line limit of the HTTP library. Errors carry the API server's own reason and message.
 """
 
+import asyncio
 import json
 import os
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -21,6 +23,8 @@ from xdeepserve_operator.runtime.resources import Resource
 Object = dict[str, Any]
 PAGE = 500
 TIMEOUT = aiohttp.ClientTimeout(total=30)
+BUSY_TRIES = 5
+BUSY_SECONDS = 5.0  # longest wait between two tries
 WATCH_SECONDS = 300
 WATCH_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=WATCH_SECONDS + 30)
 
@@ -50,7 +54,9 @@ class Gone(ApiError):
 
 
 class TooManyRequests(ApiError):
-    """429: come back later."""
+    """429: come back in ``after`` seconds, if the server said when."""
+
+    after: float | None = None
 
 
 _BY_STATUS: dict[int, type[ApiError]] = {404: NotFound, 409: Conflict, 410: Gone, 429: TooManyRequests}
@@ -116,13 +122,24 @@ class KubeApi:
         url = self.configuration.host + path
         async with self._session.request(method, url, headers=headers, timeout=timeout, **options) as response:
             if response.status >= 400:
-                raise error_of(response.status, await response.text())
+                error = error_of(response.status, await response.text())
+                if isinstance(error, TooManyRequests):
+                    error.after = _seconds(response.headers.get("Retry-After"))
+                raise error
             yield response
 
     async def request(self, method: str, path: str, **options: Any) -> Any:
         """One request; returns the decoded JSON answer. Raises ``ApiError``."""
-        async with self._open(method, path, **options) as response:
-            return await response.json(content_type=None)
+        tries = 0
+        while True:
+            tries += 1
+            try:
+                async with self._open(method, path, **options) as response:
+                    return await response.json(content_type=None)
+            except TooManyRequests as busy:
+                if busy.after is None or tries == BUSY_TRIES:
+                    raise
+                await asyncio.sleep(min(busy.after, BUSY_SECONDS))
 
     async def get(self, resource: Resource, name: str, namespace: str | None = None) -> Object:
         """Reads one object."""
@@ -268,6 +285,10 @@ def default_namespace(kubeconfig: Path | None = None, context: str | None = None
 
 def _query(**words: str) -> dict[str, str]:
     return {word: value for word, value in words.items() if value}
+
+
+def _seconds(header: str | None) -> float | None:
+    return float(header) if header and header.isdecimal() else None
 
 
 def _has_kubeconfig() -> bool:

@@ -4,7 +4,7 @@ The holder renews every ``renew_seconds``. A candidate takes over when it has wa
 ``lease_seconds`` of its own monotonic clock, so clocks of different machines are never compared. Every write carries
 the resourceVersion it was decided on, so of two candidates one loses with a conflict. A holder that could not renew
 for ``lease_seconds - renew_seconds`` stops itself before anyone else may start: ``held()`` turns false by the clock
-alone, even while a request hangs.
+alone, even while a request hangs; a write begun just before has ``renew_seconds`` to end (see ``writer``).
 """
 
 import asyncio

@@ -17,7 +17,7 @@ from xdeepserve_operator.runtime.kube import ApiError
 from xdeepserve_operator.runtime.workqueue import Key, WorkQueue
 
 logger = structlog.get_logger(__name__)
-WORKERS = 8
+WORKERS = 40  # most of them wait for the API server: so many creations are in flight
 RECONCILE_SECONDS = 60.0  # one reconciliation may take at most this long
 
 

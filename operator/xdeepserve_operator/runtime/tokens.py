@@ -9,6 +9,7 @@ import secrets
 import time
 from base64 import b64decode
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
 from xdeepserve_operator.api.names import GROUP, LABEL_MANAGED_BY, MANAGED_BY
@@ -35,12 +36,16 @@ class _Known:
 
 
 class Tokens:
-    """The tokens of all deployments; ``guard`` raises when nothing may be written."""
+    """The tokens of all deployments; ``fence`` surrounds writes and raises when there may be none."""
 
     def __init__(
-        self, api: KubeApi, guard: Callable[[], None], *, monotonic: Callable[[], float] = time.monotonic
+        self,
+        api: KubeApi,
+        fence: Callable[[], AbstractAsyncContextManager[None]],
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._api, self._guard, self._monotonic = api, guard, monotonic
+        self._api, self._fence, self._monotonic = api, fence, monotonic
         self._known: dict[tuple[str, str], _Known] = {}
 
     async def get(self, namespace: str, name: str, owner: Object) -> str:
@@ -69,7 +74,6 @@ class Tokens:
         return token
 
     async def _create(self, namespace: str, name: str, owner: Object, token: str) -> Object:
-        self._guard()
         body = {
             "apiVersion": "v1",
             "kind": "Secret",
@@ -90,7 +94,8 @@ class Tokens:
             "stringData": {"token": token},
         }
         try:
-            return await self._api.create(resources.SECRETS, body)
+            async with self._fence():
+                return await self._api.create(resources.SECRETS, body)
         except AlreadyExists:
             return await self._api.get(resources.SECRETS, name, namespace)
 

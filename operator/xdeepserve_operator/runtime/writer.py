@@ -3,12 +3,14 @@
 ``apply`` and ``update_status`` use server-side apply. A write is skipped when the same body was written before and the
 stored object still holds every field of it; a foreign edit breaks the second test and is undone. Where the API
 server stores a value in another spelling the second test can never hold, so the object's generation stands in for it.
+A write that was begun under the Lease is given up after ``write_seconds``, before another operator may begin.
 Every answer goes into the store at once: a reconciler reads its own writes.
 """
 
+import asyncio
 import json
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,10 +64,19 @@ class _Written:
 class Writer:
     """Implements the controllers' ``Cluster``."""
 
-    def __init__(self, api: KubeApi, store: Store, events: EventWriter, may_write: Callable[[], bool]) -> None:
-        self._api, self._store, self._events, self._may_write = api, store, events, may_write
+    def __init__(
+        self,
+        api: KubeApi,
+        store: Store,
+        events: EventWriter,
+        may_write: Callable[[], bool],
+        *,
+        write_seconds: float = 4.0,
+    ) -> None:
+        self._api, self._store, self._events = api, store, events
+        self._may_write, self._write_seconds = may_write, write_seconds
         self._written: dict[tuple[str, str], _Written] = {}  # by (object | status, uid)
-        self._tokens = Tokens(api, self._guard)
+        self._tokens = Tokens(api, self._fenced)
 
     async def apply(self, kind: str, body: Object) -> Object:
         """Makes the object be like ``body``; creates it when absent."""
@@ -73,20 +84,20 @@ class Writer:
         current = self._store.get(kind, metadata.get("namespace"), metadata["name"])
         if current is not None and self._unchanged("object", current, body, current):
             return current
-        self._guard()
-        stored = await self._api.apply(RESOURCES[kind], body, field_manager=FIELD_MANAGER)
+        async with self._fenced():
+            stored = await self._api.apply(RESOURCES[kind], body, field_manager=FIELD_MANAGER)
         self._store.put(kind, stored)
         self._remember("object", stored, body, stored)
         return stored
 
     async def create(self, kind: str, body: Object) -> Object:
         """Creates the object; when the name is taken already, returns what holds it."""
-        self._guard()
         metadata = body["metadata"]
         resource = RESOURCES[kind]
         document = {"apiVersion": resource.api_version, "kind": kind, **body}
         try:
-            stored = await self._api.create(resource, document)
+            async with self._fenced():
+                stored = await self._api.create(resource, document)
         except AlreadyExists:
             stored = await self._api.get(resource, metadata["name"], metadata.get("namespace"))
         self._store.put(kind, stored)
@@ -98,15 +109,15 @@ class Writer:
         current = self._store.get(kind, metadata.get("namespace"), metadata["name"])
         if current is None or self._unchanged("status", current, status, current.get("status")):
             return
-        self._guard()
         named = {name: metadata[name] for name in ("name", "namespace", "uid") if metadata.get(name)}
         try:
-            stored = await self._api.apply(
-                RESOURCES[kind],
-                {"metadata": named, "status": status},
-                field_manager=FIELD_MANAGER,
-                subresource="status",
-            )
+            async with self._fenced():
+                stored = await self._api.apply(
+                    RESOURCES[kind],
+                    {"metadata": named, "status": status},
+                    field_manager=FIELD_MANAGER,
+                    subresource="status",
+                )
         except NotFound:
             return
         self._store.put(kind, stored)
@@ -114,28 +125,28 @@ class Writer:
 
     async def scale(self, executor: Object, replicas: int) -> None:
         """Sets a TaskExecutor's replicas through ``/scale``, as kubectl and autoscalers do."""
-        self._guard()
         metadata = executor["metadata"]
-        await self._api.patch(
-            resources.TASKEXECUTORS,
-            metadata["name"],
-            {"spec": {"replicas": replicas}},
-            metadata["namespace"],
-            subresource="scale",
-        )
+        async with self._fenced():
+            await self._api.patch(
+                resources.TASKEXECUTORS,
+                metadata["name"],
+                {"spec": {"replicas": replicas}},
+                metadata["namespace"],
+                subresource="scale",
+            )
 
     async def delete(self, kind: str, obj: Object, *, grace_seconds: int | None = None) -> None:
         """Deletes this life of the object; absent is fine."""
-        self._guard()
         metadata = obj["metadata"]
         with suppress(Conflict):  # another life holds the name: this one is gone
-            await self._api.delete(
-                RESOURCES[kind],
-                metadata["name"],
-                metadata.get("namespace"),
-                grace_seconds=grace_seconds,
-                uid=metadata["uid"],
-            )
+            async with self._fenced():
+                await self._api.delete(
+                    RESOURCES[kind],
+                    metadata["name"],
+                    metadata.get("namespace"),
+                    grace_seconds=grace_seconds,
+                    uid=metadata["uid"],
+                )
 
     def forget(self, uid: str) -> None:
         """Drops what is remembered of an object that is gone."""
@@ -150,9 +161,12 @@ class Writer:
         """Says that something changed."""
         self._events.say(obj, reason, message, warning=warning)
 
-    def _guard(self) -> None:
+    @asynccontextmanager
+    async def _fenced(self) -> AsyncIterator[None]:
         if not self._may_write():
             raise NotLeader("the Lease is not held; another operator may be writing")
+        async with asyncio.timeout(self._write_seconds):
+            yield
 
     def _unchanged(self, part: str, current: Object, wanted: Object, actual: Any) -> bool:
         known = self._written.get((part, current["metadata"]["uid"]))

@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from xdeepserve_operator.runtime.lease import Lease, LeaseSettings
 
 from .fake_api import FakeApi
@@ -75,3 +77,27 @@ async def test_the_same_identity_takes_its_own_lease_back():
     first, again = contenders(api, clock, "a", "a")
     assert await first._try()
     assert await again._try()
+
+
+@pytest.mark.parametrize("phase", [number / 4 for number in range(17)])
+async def test_a_dead_leader_is_succeeded_within_15_seconds(phase):
+    """Default settings; the leader dies ``phase`` seconds after a renewal, the candidate looks as often as it does."""
+    api, clock = FakeApi(), Clock()
+    leader, candidate = contenders(api, clock, "a", "b")
+    assert await leader._try()
+    died, looked = phase, 0.0
+    while not await candidate._try():
+        looked += 1.0  # renew_seconds / 4
+        clock.now = looked
+    assert 12 - phase <= clock.now - died <= 15
+
+
+async def test_clocks_of_two_machines_are_never_compared():
+    api, ours, theirs = FakeApi(), Clock(), Clock()
+    (first,) = contenders(api, ours, "a")
+    (second,) = contenders(api, theirs, "b")
+    theirs.now = 1e9
+    assert await first._try()
+    assert not await second._try()
+    theirs.now += 11
+    assert not await second._try()

@@ -1,6 +1,7 @@
 """Control tokens: made once, kept while their owner lives, never taken over from a deleted one."""
 
 from base64 import b64encode
+from contextlib import nullcontext
 
 import pytest
 
@@ -23,7 +24,7 @@ class SecretsApi(FakeApi):
 @pytest.fixture
 def world():
     api, clock = SecretsApi(), {"now": 0.0}
-    return api, Tokens(api, lambda: None, monotonic=lambda: clock["now"]), clock
+    return api, Tokens(api, nullcontext, monotonic=lambda: clock["now"]), clock
 
 
 def deployment(uid: str):
