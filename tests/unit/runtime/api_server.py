@@ -55,11 +55,14 @@ class _Trouble:
 
 @dataclass
 class ApiServer:
-    """``requests`` are (method, path) in the order of arrival; ``written`` are those that changed something."""
+    """What happened, as (method, path): ``requests`` in the order of arrival, ``written`` those that changed
+    something, ``abandoned`` those whose client left while they were held.
+    """
 
     objects: dict[Key, Object] = field(default_factory=dict)
     requests: list[tuple[str, str]] = field(default_factory=list)
     written: list[tuple[str, str]] = field(default_factory=list)
+    abandoned: list[tuple[str, str]] = field(default_factory=list)
     version: int = 1
     url: str = ""
     _log: list[tuple[int, str, Object]] = field(default_factory=list)
@@ -126,7 +129,12 @@ class ApiServer:
     async def handle(self, request: web.Request) -> web.StreamResponse:
         self.requests.append((request.method, request.path))
         if self._held is not None and self._held(request):
-            await self._released.wait()
+            try:
+                await self._released.wait()
+            except asyncio.CancelledError:
+                self.abandoned.append((request.method, request.path))
+                self._announce()
+                raise
         for trouble in self._trouble:
             if trouble.left and trouble.matches(request):
                 trouble.left -= 1
@@ -185,8 +193,6 @@ class ApiServer:
 
     async def _write(self, request: web.Request, target: Target) -> web.Response:
         text = await request.text()
-        if request.transport is None or request.transport.is_closing():
-            return _status(499, "ClientGone", "nobody waits for the answer")
         body = json.loads(text) if text else {}
         current = self.objects.get(target.key)
         if request.method == "POST":

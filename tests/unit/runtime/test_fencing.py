@@ -61,8 +61,8 @@ async def test_a_write_that_hangs_is_given_up_before_another_may_lead(server: Ap
     server.hang(lambda request: request.method == "POST")
     with pytest.raises(TimeoutError):
         await writer.create("Pod", POD)
+    await server.until(lambda: bool(server.abandoned))
     server.release()
-    await asyncio.sleep(0.05)
     assert server.writes_to("pods") == []
 
 
