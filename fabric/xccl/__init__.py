@@ -8,7 +8,7 @@ p2p over a ring (`Channel`), and the drivers that run their steps (`run`, `arun`
 from xccl.alltoall import Dispatched
 from xccl.channel import Channel
 from xccl.doorbell import Doorbell
-from xccl.endpoint import Endpoint, Peer
+from xccl.endpoint import Endpoint
 from xccl.errors import (
     BadSegment,
     Broken,
@@ -28,6 +28,8 @@ from xccl.group import Group
 from xccl.layout import Layout
 from xccl.shm import sweep
 from xccl.steps import Steps, arun, run, within
+from xccl.tcp_listener import Network
+from xccl.uri import Peer
 
 __all__ = [
     "BadSegment",
@@ -42,6 +44,7 @@ __all__ = [
     "Layout",
     "LayoutMismatch",
     "LinkBroken",
+    "Network",
     "NotAuthentic",
     "Peer",
     "PeerLost",

@@ -19,13 +19,14 @@ from __future__ import annotations
 
 from typing import Final, Self
 
-from xccl.endpoint import Endpoint, Peer, ring_name
+from xccl.endpoint import Endpoint, Reached, ring_name
 from xccl.errors import Broken, CorruptField, EventMismatch, RingFull, Timeout
 from xccl.field import Lost, await_field, await_word, publish
 from xccl.layout import Layout, RingMap
 from xccl.memory import Buffer, RemoteMemory, octets
 from xccl.shm import Segment
 from xccl.steps import Steps
+from xccl.uri import Peer
 
 _BYTES_BITS: Final = 32
 
@@ -106,7 +107,7 @@ class Channel:
     for later events unless the peer was lost.
     """
 
-    def __init__(self, endpoint: Endpoint, peer: Peer, own: Segment, remote: Segment) -> None:
+    def __init__(self, endpoint: Endpoint, peer: Peer, own: Segment, remote: Reached) -> None:
         self.peer = peer
         watch = endpoint.watch([(peer.rank, remote)])
         self._own = own
@@ -118,7 +119,7 @@ class Channel:
     def connect(cls, endpoint: Endpoint, peer: Peer) -> Steps[Self]:
         """Connect to `peer`; done when it does the same. After Timeout it may be tried again.
 
-        Raises PeerLost, LayoutMismatch, BadSegment; Broken when the two were connected before.
+        Raises what `Endpoint.connect` raises; Broken when the two were connected before.
         """
         name, nbytes = ring_name(peer.incarnation), endpoint.layout.ring_bytes
         own = endpoint.own(name, nbytes)

@@ -1,60 +1,72 @@
 """One process' die: the segments it owns, and how it finds those of its peers.
 
-An endpoint is known by its incarnation, which is new with every process, and by its URI,
-`shm://<directory>/<incarnation>`. Its segments are files of that directory:
+An endpoint is known by its incarnation, which is new with every process, and by its URI (see `uri`). Its segments
+are files of its directory:
 
     <incarnation>.endpoint         says that the endpoint exists; lives as long as it does
     <incarnation>.group-<epoch>    what peers of that epoch write and read
     <incarnation>.ring-<peer>      what that p2p peer writes
+
+A peer that sees these files maps them; one that does not, being on another host, reaches the same memory over TCP if
+both endpoints have a network. Since every operation is one-sided on the owner's memory, it does not matter if one
+direction goes this way and the other that way.
 
 A group has a segment an epoch, so that a slow member of an older epoch can only write where nobody looks any more.
 """
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, Self, TypeAlias
 
-from xccl import shm
+from xccl import shm, tcp_memory, uri
 from xccl.errors import BadSegment, Broken, PeerLost, StaleEpoch
 from xccl.layout import HEADER_BYTES, Layout
 from xccl.liveness import Liveness, Watch, in_proc
 from xccl.shm import Segment
 from xccl.steps import Steps
+from xccl.tcp_link import Link
+from xccl.tcp_listener import Listener, Network
+from xccl.tcp_memory import TcpSegment
+from xccl.uri import HostPort, Location, Peer
 
-_INCARNATION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 _HOME: Final = "endpoint"
 
-
-@dataclass(frozen=True)
-class Peer:
-    """Another endpoint, as membership names it: its rank in the group (0 where there is none), who, and where."""
-
-    rank: int
-    incarnation: str
-    uri: str
+Reached: TypeAlias = Segment | TcpSegment
+"""A peer's segment, mapped or over TCP."""
 
 
 class Endpoint:
     """This process' die memory. Use `create`; `close` it, or let `shm.sweep` find it after a crash."""
 
     def __init__(
-        self, directory: Path, incarnation: str, layout: Layout, liveness: Liveness, clock: Callable[[], float]
+        self,
+        directory: Path,
+        incarnation: str,
+        layout: Layout,
+        network: Network | None,
+        liveness: Liveness,
+        clock: Callable[[], float],
     ) -> None:
         self.directory = directory
         self.incarnation = incarnation
         self.layout = layout
+        self._network = network
         self._liveness = liveness
         self._clock = clock
+        self._links: dict[str, Link] = {}
         self._segments: dict[str, Segment] = {}
         self._claimed: set[str] = set()
         self._epoch = -1
         self._joined = -1
-        self.own(_HOME, HEADER_BYTES)
+        self._listener = Listener(network, incarnation, self._segments.get) if network else None
+        try:
+            self.own(_HOME, HEADER_BYTES)
+        except BaseException:
+            self.close()
+            raise
 
     @classmethod
     def create(
@@ -63,22 +75,24 @@ class Endpoint:
         incarnation: str,
         layout: Layout,
         *,
+        network: Network | None = None,
         liveness: Liveness = in_proc,
         clock: Callable[[], float] = time.monotonic,
     ) -> Self:
         """Make the endpoint's memory in `directory` (normally under /dev/shm), which is made if missing.
 
-        Raises ValueError for an incarnation that is no plain name, FileExistsError for one that is in use.
+        With a `network` the endpoint also listens for peers of other hosts. Raises ValueError for an incarnation that
+        is no plain name, FileExistsError for one that is in use, OSError for an address that cannot be had.
         """
-        if not _INCARNATION.fullmatch(incarnation):
+        if not uri.INCARNATION.fullmatch(incarnation):
             raise ValueError(f"incarnation {incarnation!r} must be 1 to 63 letters, digits, '-' or '_'")
         path = Path(directory).absolute()
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return cls(path, incarnation, layout, liveness, clock)
+        return cls(path, incarnation, layout, network, liveness, clock)
 
     @property
     def uri(self) -> str:
-        return f"shm://{self.directory}/{self.incarnation}"
+        return str(Location(self.directory, self.incarnation, self._listener.address if self._listener else None))
 
     def __enter__(self) -> Self:
         return self
@@ -87,9 +101,13 @@ class Endpoint:
         self.close()
 
     def close(self) -> None:
-        """Close and remove every segment; a forked child's call does nothing. Idempotent."""
+        """Close every connection, close and remove every segment; a forked child's call does nothing. Idempotent."""
         for segment in self._segments.values():
             segment.close()
+        if self._listener is not None:
+            self._listener.close()
+        for link in self._links.values():
+            link.close()
 
     def own(self, name: str, nbytes: int) -> Segment:
         """This endpoint's segment called `name`, made at the first call."""
@@ -116,19 +134,37 @@ class Endpoint:
             raise Broken(f"{self.incarnation}.{name} was in use before; a connection is made once, keep it")
         self._claimed.add(name)
 
-    def connect(self, peer: Peer, name: str, nbytes: int) -> Steps[Segment]:
-        """Map the peer's segment called `name` as soon as it is there.
+    def connect(self, peer: Peer, name: str, nbytes: int) -> Steps[Reached]:
+        """Reach the peer's segment called `name` as soon as it is there: mapped if its files are seen, else over TCP.
 
-        Raises PeerLost when the peer's endpoint is not there or dies; BadSegment, LayoutMismatch.
+        Raises PeerLost when the peer's endpoint is not there or dies, PeerRestarted, LinkBroken, NotAuthentic;
+        BadSegment, LayoutMismatch.
         """
-        directory = self._directory_of(peer)
-        home = shm.attach(directory, peer.incarnation, _HOME, self.layout, HEADER_BYTES)
-        if home is None:
+        location = uri.parse(peer.uri)
+        if location is None or location.incarnation != peer.incarnation:
+            raise BadSegment(f"rank {peer.rank}: {peer.uri!r} is not the URI of {peer.incarnation!r}")
+        if location.directory == self.directory:
+            home = shm.attach(self.directory, peer.incarnation, _HOME, self.layout, HEADER_BYTES)
+            if home is not None:
+                return (yield from self._map(peer, home, name, nbytes))
+        if location.tcp is not None and self._network is not None:
+            return (yield from self._dial(peer, location.tcp, self._network.secret, name, nbytes))
+        if location.directory == self.directory:
             raise PeerLost(peer.rank, f"there is no endpoint at {peer.uri}")
+        raise BadSegment(
+            f"rank {peer.rank}: {peer.uri} is not in {self.directory}, and there is no network between the two; "
+            "peers must see the same directory, or both must have a network"
+        )
+
+    def watch(self, peers: Sequence[tuple[int, Reached]]) -> Watch:
+        """Looks after `peers`, given as (rank, segment), in this endpoint's way."""
+        return Watch(peers, self._liveness, self._clock)
+
+    def _map(self, peer: Peer, home: Segment, name: str, nbytes: int) -> Steps[Segment]:
         watch = self.watch([(peer.rank, home)])
         gone: PeerLost | None = None
         fresh = True
-        while (segment := shm.attach(directory, peer.incarnation, name, self.layout, nbytes)) is None:
+        while (segment := shm.attach(self.directory, peer.incarnation, name, self.layout, nbytes)) is None:
             if gone is not None:
                 raise gone
             gone = watch.lost()
@@ -136,17 +172,18 @@ class Endpoint:
             fresh = False
         return segment
 
-    def watch(self, peers: Sequence[tuple[int, Segment]]) -> Watch:
-        """Looks after `peers`, given as (rank, segment), in this endpoint's way."""
-        return Watch(peers, self._liveness, self._clock)
-
-    def _directory_of(self, peer: Peer) -> Path:
-        if not _INCARNATION.fullmatch(peer.incarnation) or peer.uri != f"shm://{self.directory}/{peer.incarnation}":
-            raise BadSegment(
-                f"rank {peer.rank}: {peer.uri!r} is not shm://{self.directory}/{peer.incarnation}; peers over "
-                "shared memory must see the same directory"
-            )
-        return self.directory
+    def _dial(self, peer: Peer, address: HostPort, secret: bytes, name: str, nbytes: int) -> Steps[TcpSegment]:
+        link = self._links.get(peer.incarnation)
+        if link is None or link.failure is not None:
+            link = yield from Link.open(address, secret, self.incarnation, peer.incarnation, peer.rank)
+            self._links[peer.incarnation] = link
+        fresh = True
+        while True:
+            segment = yield from tcp_memory.find(link, peer, name, self.layout, nbytes)
+            if segment is not None:
+                return segment
+            yield fresh
+            fresh = False
 
 
 def group_name(epoch: int) -> str:

@@ -14,11 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xccl.alltoall import AllToAll, Dispatched
-from xccl.endpoint import Endpoint, Peer, group_name
+from xccl.endpoint import Endpoint, Reached, group_name
 from xccl.errors import Broken
 from xccl.routing import Floats, Integers, route
 from xccl.shm import Segment
 from xccl.steps import Steps
+from xccl.uri import Peer
 
 T = TypeVar("T")
 
@@ -26,12 +27,12 @@ T = TypeVar("T")
 class Group:
     """The collectives of one epoch. Use `join`."""
 
-    def __init__(self, endpoint: Endpoint, epoch: int, rank: int, segments: Sequence[Segment]) -> None:
+    def __init__(self, endpoint: Endpoint, epoch: int, rank: int, own: Segment, segments: Sequence[Reached]) -> None:
         self.epoch = epoch
         self.rank = rank
         self.size = len(segments)
         self._layout = endpoint.layout
-        self._own = segments[rank]
+        self._own = own
         watch = endpoint.watch([(r, segment) for r, segment in enumerate(segments) if r != rank])
         self._protocol = AllToAll(rank, [segment.memory for segment in segments], endpoint.layout, watch.lost)
         self._usable = True
@@ -41,7 +42,7 @@ class Group:
         """Join `epoch` as `rank`; `peers` are all ranks, this one included. Done when every peer is there.
 
         The endpoint leaves the group of an earlier epoch. After Timeout the same epoch may be tried again.
-        Raises ValueError for peers that do not fit, StaleEpoch, PeerLost, LayoutMismatch, BadSegment.
+        Raises ValueError for peers that do not fit, StaleEpoch, and what `Endpoint.connect` raises.
         """
         ordered = sorted(peers, key=lambda peer: peer.rank)
         if [peer.rank for peer in ordered] != list(range(len(peers))) or not 0 <= rank < len(peers):
@@ -51,7 +52,7 @@ class Group:
         if ordered[rank].incarnation != endpoint.incarnation:
             raise ValueError(f"rank {rank} is {ordered[rank].incarnation!r}, this is {endpoint.incarnation!r}")
         own = endpoint.enter(epoch)
-        segments = []
+        segments: list[Reached] = []
         for peer in ordered:
             if peer.rank == rank:
                 segments.append(own)
@@ -59,7 +60,7 @@ class Group:
                 name, nbytes = group_name(epoch), endpoint.layout.group_bytes
                 segments.append((yield from endpoint.connect(peer, name, nbytes)))
         endpoint.joined(epoch)
-        return cls(endpoint, epoch, rank, segments)
+        return cls(endpoint, epoch, rank, own, segments)
 
     def leave(self) -> None:
         """Close the own segment: peers that wait for this rank get PeerLost. Idempotent."""

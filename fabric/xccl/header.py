@@ -10,7 +10,7 @@ import struct
 from dataclasses import dataclass
 from typing import Final
 
-from xccl.errors import BadSegment
+from xccl.errors import BadSegment, LayoutMismatch
 from xccl.liveness import Owner
 
 MAGIC: Final = 0x4C43_4358_5344_5801  # "\x01XDSXCCL" in memory order
@@ -46,6 +46,15 @@ class Header:
             self.name.encode(),
             *self.layout,
         )
+
+    def expect(self, incarnation: str, name: str, layout: tuple[int, ...], nbytes: int, where: str) -> None:
+        """Raise BadSegment or LayoutMismatch unless this is what was looked for at `where`."""
+        if (self.incarnation, self.name) != (incarnation, name):
+            raise BadSegment(f"{where}: it calls itself {self.incarnation}.{self.name}")
+        if self.layout != layout:
+            raise LayoutMismatch(f"{where}: its layout is {self.layout}, ours is {layout}")
+        if self.nbytes != nbytes:
+            raise BadSegment(f"{where}: its header says {self.nbytes} bytes, its layout {nbytes}")
 
 
 BODY: Final = slice(_BODY_OFFSET, _END)

@@ -64,13 +64,17 @@ class Watched(Protocol):
     def owner(self) -> Owner: ...
 
     @property
+    def failure(self) -> PeerLost | None: ...
+
+    @property
     def closed(self) -> bool: ...
 
 
 class Watch:
     """Looks after the peers of one group or channel while it waits: at most once in `interval` seconds.
 
-    Dead processes are reported before closed segments: a peer that closes often does so because it saw a death.
+    Dead processes and failed links are reported before closed segments: a peer that closes often does so because it
+    saw a death.
     """
 
     def __init__(
@@ -95,6 +99,8 @@ class Watch:
         for rank, peer in self._peers:
             if self._liveness(peer.owner) is False:
                 return PeerLost(rank, f"its process (pid {peer.owner.pid}) is gone")
+            if (failure := peer.failure) is not None:
+                return failure
         for rank, peer in self._peers:
             if peer.closed:
                 return PeerLost(rank, "it has closed its memory")

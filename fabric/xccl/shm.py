@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from xccl import header as head
-from xccl.errors import BadSegment, LayoutMismatch
+from xccl.errors import BadSegment, PeerLost
 from xccl.header import Header
 from xccl.layout import HEADER_BYTES, Layout
 from xccl.liveness import Liveness, Owner, in_proc, this_process
@@ -37,7 +37,13 @@ class Segment:
 
     path: Path
     owner: Owner
+    nbytes: int
     memory: MappedMemory
+
+    @property
+    def failure(self) -> PeerLost | None:
+        """Shared memory does not fail apart from its owner."""
+        return None
 
     @property
     def closed(self) -> bool:
@@ -74,7 +80,7 @@ def create(directory: Path, incarnation: str, name: str, layout: Layout, nbytes:
     mapped[head.BODY] = header.pack()
     memory = MappedMemory(mapped)
     memory.poke(head.MAGIC_OFFSET, head.MAGIC)
-    return Segment(path, header.owner, memory)
+    return Segment(path, header.owner, nbytes, memory)
 
 
 def attach(directory: Path, incarnation: str, name: str, layout: Layout, nbytes: int) -> Segment | None:
@@ -90,15 +96,10 @@ def attach(directory: Path, incarnation: str, name: str, layout: Layout, nbytes:
         header = _checked_header(file, path)
         if header is None:
             return None
-        if (header.incarnation, header.name) != (incarnation, name):
-            raise BadSegment(f"{path}: it calls itself {header.incarnation}.{header.name}")
-        ours = layout.words_of(name)
-        if header.layout != ours:
-            raise LayoutMismatch(f"{path}: its layout is {header.layout}, ours is {ours}")
-        size = os.fstat(file).st_size
-        if not size == header.nbytes == nbytes:
-            raise BadSegment(f"{path}: {size} bytes, its header says {header.nbytes}, its layout {nbytes}")
-        return Segment(path, header.owner, MappedMemory(mmap(file, nbytes)))
+        header.expect(incarnation, name, layout.words_of(name), nbytes, str(path))
+        if (size := os.fstat(file).st_size) != nbytes:
+            raise BadSegment(f"{path}: {size} bytes, its header says {nbytes}")
+        return Segment(path, header.owner, nbytes, MappedMemory(mmap(file, nbytes)))
     finally:
         os.close(file)
 

@@ -1,0 +1,412 @@
+"""Endpoints that do not see each other's files: the same protocols over TCP, and who is let in."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pytest
+from xccl_world import SMALL, interleave, join, peer_of
+
+from xccl import (
+    BadSegment,
+    Channel,
+    Endpoint,
+    LayoutMismatch,
+    LinkBroken,
+    Network,
+    NotAuthentic,
+    Peer,
+    PeerLost,
+    PeerRestarted,
+    StaleEpoch,
+    Steps,
+    Timeout,
+    run,
+)
+from xccl import tcp_auth as auth
+from xccl.layout import HEADER_BYTES
+from xccl.operations import Add, Load, Read, Store, Write, batch
+from xccl.tcp_auth import Claim
+from xccl.tcp_frames import LENGTH, MAX_FRAME, PIECE, find_frame
+from xccl.tcp_link import Link
+from xccl.tcp_memory import TcpSegment
+
+SECRET = bytes(range(32))
+NETWORK = Network(SECRET)
+ROOMY = replace(SMALL, slot_bytes=4 * PIECE)
+CLOSED_WITHIN = 5.0
+
+
+@contextmanager
+def hosts(number: int, layout: object = SMALL) -> Iterator[list[Endpoint]]:
+    """Endpoints that see nothing of each other's directories."""
+    with ExitStack() as stack:
+        made = []
+        for i in range(number):
+            directory = stack.enter_context(TemporaryDirectory(dir="/dev/shm", prefix=f"xccl-host-{i}-"))
+            made.append(stack.enter_context(Endpoint.create(directory, f"die-{i}", layout, network=NETWORK)))
+        yield made
+
+
+@pytest.fixture
+def pair() -> Iterator[list[Endpoint]]:
+    with hosts(2) as made:
+        yield made
+
+
+def segment_of(pair: list[Endpoint]) -> TcpSegment:
+    """The ring of the second endpoint, as the first one reaches it."""
+    pair[1].own("ring-die-0", pair[1].layout.ring_bytes)
+    reached = run(pair[0].connect(peer_of(pair[1]), "ring-die-0", pair[0].layout.ring_bytes), timeout=10)
+    assert isinstance(reached, TcpSegment)
+    return reached
+
+
+def test_one_sided_operations_reach_the_owners_memory() -> None:
+    with hosts(2, ROOMY) as pair:
+        segment = segment_of(pair)
+        own = pair[1].own("ring-die-0", ROOMY.ring_bytes).memory
+        memory, begin = segment.memory, HEADER_BYTES
+        run(memory.store(begin, 2**64 - 1), timeout=10)
+        assert run(memory.load(begin), timeout=10) == own.peek(begin) == 2**64 - 1
+        assert run(memory.add(begin, 3), timeout=10) == 2**64 - 1
+        assert own.peek(begin) == 2
+        data = secrets.token_bytes(2 * PIECE + 77)  # more than fits a frame
+        into = bytearray(len(data))
+        run(memory.write(begin + 8, data), timeout=10)
+        run(memory.read(begin + 8, into), timeout=10)
+        assert into == data
+
+
+def test_a_batch_is_carried_out_in_order(pair: list[Endpoint]) -> None:
+    memory, begin, into = segment_of(pair).memory, HEADER_BYTES, bytearray(8)
+    operations = [
+        Store(begin, 5),
+        Add(begin, 2),
+        Load(begin),
+        Write(begin + 8, b"abcdefgh"),
+        Read(begin + 8, into),
+        Load(begin + 16),
+    ]
+    assert run(batch(memory, operations), timeout=10) == [5, 7, 0]
+    assert into == b"abcdefgh"
+
+
+def test_a_reader_that_gives_up_disturbs_nobody(pair: list[Endpoint], monkeypatch: pytest.MonkeyPatch) -> None:
+    memory, into = segment_of(pair).memory, bytearray(8)
+    run(memory.store(HEADER_BYTES, 7), timeout=10)
+    with monkeypatch.context() as patch:
+        patch.setattr(Link, "pump", lambda link: None)
+        abandoned = memory.read(HEADER_BYTES, into)
+        next(abandoned)
+        abandoned.close()
+    assert run(memory.load(HEADER_BYTES), timeout=10) == 7
+    assert into == bytes(8)
+
+
+def test_p2p_over_tcp_both_ways(pair: list[Endpoint]) -> None:
+    a, b = interleave([Channel.connect(pair[0], peer_of(pair[1])), Channel.connect(pair[1], peer_of(pair[0]))])
+    data = [np.arange(1000.0), np.arange(1000.0) * 2]
+    into = [np.empty(1000), np.empty(1000)]
+    interleave(
+        [a.send(data[0], event=1), a.receive(into[0], event=1), b.send(data[1], event=1), b.receive(into[1], event=1)]
+    )
+    assert np.array_equal(into[0], data[1])
+    assert np.array_equal(into[1], data[0])
+
+
+def test_a_group_over_tcp_computes_what_one_over_shared_memory_does() -> None:
+    owner = np.array([0, 1, 2], np.int32)
+
+    def layer(group: object, rank: int) -> Steps[np.ndarray]:
+        rng = np.random.default_rng(rank)
+        x = rng.standard_normal((rank * 2, SMALL.hidden)).astype(np.float32)
+        ids = rng.integers(0, 3, (rank * 2, 2))
+        yield from group.vote(rank)
+        dispatched = yield from group.dispatch(x, ids, owner)
+        y = dispatched.tokens * (dispatched.experts[:, np.newaxis] + 1).astype(np.float32)
+        return (yield from group.combine(y, dispatched, rng.random((rank * 2, 2), np.float32)))
+
+    with hosts(3) as made, TemporaryDirectory(dir="/dev/shm") as common, ExitStack() as stack:
+        near = [stack.enter_context(Endpoint.create(common, f"near-{i}", SMALL)) for i in range(3)]
+        far, close = (interleave([layer(g, g.rank) for g in join(endpoints, epoch=1)]) for endpoints in (made, near))
+        assert all(np.array_equal(f, c) for f, c in zip(far, close, strict=True))
+
+
+def test_hosts_of_both_kinds_meet_in_one_group() -> None:
+    """Two endpoints share a directory and map each other; the third is reached over TCP."""
+    with TemporaryDirectory(dir="/dev/shm") as common, hosts(1) as (far,), ExitStack() as stack:
+        near = [stack.enter_context(Endpoint.create(common, f"near-{i}", SMALL, network=NETWORK)) for i in range(2)]
+        groups = join([*near, far], epoch=1)
+        assert [len(endpoint._links) for endpoint in [*near, far]] == [1, 1, 2]
+        assert interleave([group.vote(group.rank + 5) for group in groups]) == [(5, 6, 7)] * 3
+
+
+def test_a_later_epoch_uses_the_same_link_and_leaves_the_old_memory(pair: list[Endpoint]) -> None:
+    first = join(pair, epoch=1)
+    links = [endpoint._links.copy() for endpoint in pair]
+    second = join(pair, epoch=2)
+    assert [endpoint._links for endpoint in pair] == links
+    assert interleave([group.vote(1) for group in second]) == [(1, 1)] * 2
+    stale = first[0]._protocol._memories[1]
+    run(stale.write(HEADER_BYTES, b"anything"), timeout=10)  # nobody looks there any more
+    assert interleave([group.vote(2) for group in second]) == [(2, 2)] * 2
+    with pytest.raises(StaleEpoch):
+        join(pair, epoch=1)
+
+
+def test_a_peer_that_leaves_is_noticed(pair: list[Endpoint]) -> None:
+    groups = join(pair, epoch=1)
+    groups[1].leave()
+    with pytest.raises(PeerLost, match="rank 1: it has closed its memory"):
+        run(groups[0].vote(1), timeout=10)
+
+
+def test_a_peer_that_ends_is_noticed(pair: list[Endpoint]) -> None:
+    groups = join(pair, epoch=1)
+    pair[1].close()
+    with pytest.raises(PeerLost, match="rank 1"):
+        run(groups[0].vote(1), timeout=10)
+
+
+def test_a_peer_that_is_not_there_is_lost(pair: list[Endpoint]) -> None:
+    peer = peer_of(pair[1], rank=1)
+    pair[1].close()
+    with pytest.raises(PeerLost, match="rank 1: nobody listens"):
+        run(pair[0].connect(peer, "group-1", SMALL.group_bytes), timeout=10)
+
+
+def test_a_successor_at_the_same_address_is_a_restarted_peer(pair: list[Endpoint], tmp_path: Path) -> None:
+    peer = peer_of(pair[1], rank=1)
+    port = int(peer.uri.rpartition(":")[2])
+    pair[1].close()
+    with (
+        Endpoint.create(tmp_path, "die-2", SMALL, network=replace(NETWORK, port=port)),
+        pytest.raises(PeerRestarted, match="die-1 is gone"),
+    ):
+        run(pair[0].connect(peer, "group-1", SMALL.group_bytes), timeout=10)
+
+
+def test_another_layout_is_refused(pair: list[Endpoint]) -> None:
+    pair[1].own("ring-die-0", pair[1].layout.ring_bytes)
+    pair[0].layout = replace(SMALL, ring_slots=4)
+    with pytest.raises(LayoutMismatch):
+        run(pair[0].connect(peer_of(pair[1]), "ring-die-0", SMALL.ring_bytes), timeout=10)
+
+
+def test_a_segment_that_is_not_there_yet_is_waited_for(pair: list[Endpoint]) -> None:
+    connecting = pair[0].connect(peer_of(pair[1]), "group-3", SMALL.group_bytes)
+    with pytest.raises(Timeout):
+        run(connecting, timeout=0.05)
+    pair[1].enter(3)
+    assert run(pair[0].connect(peer_of(pair[1]), "group-3", SMALL.group_bytes), timeout=10)
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "shm:///nowhere/die-1?tcp=localhost:80",
+        "shm:///nowhere/die-1?tcp=127.0.0.1:0",
+        "shm:///nowhere/die-1?tcp=127.0.0.1:65536",
+        "shm:///nowhere/die-1?tcp=999.0.0.1:80",
+        "shm:///nowhere/die-1?tcp=127.0.0.1:80&x=1",
+        "shm:///nowhere/../die-1?tcp=0127.0.0.1:80",
+        "tcp://127.0.0.1:80/die-1",
+        "shm:///nowhere/die-0?tcp=127.0.0.1:80",
+    ],
+)
+def test_a_uri_that_makes_no_sense_is_refused(pair: list[Endpoint], uri: str) -> None:
+    with pytest.raises(BadSegment, match="is not the URI of"):
+        run(pair[0].connect(Peer(1, "die-1", uri), "group-1", SMALL.group_bytes), timeout=1)
+
+
+def test_without_a_network_only_a_common_directory_will_do(pair: list[Endpoint], tmp_path: Path) -> None:
+    with Endpoint.create(tmp_path, "alone", SMALL) as alone, pytest.raises(BadSegment, match="no network between"):
+        run(alone.connect(peer_of(pair[1]), "group-1", SMALL.group_bytes), timeout=1)
+
+
+def test_a_short_secret_is_refused() -> None:
+    with pytest.raises(ValueError, match="15 bytes, at least 16"):
+        Network(b"x" * 15)
+
+
+def test_the_secret_is_not_shown() -> None:
+    assert "secret" not in repr(NETWORK)
+
+
+def test_another_secret_is_not_let_in_and_the_owner_goes_on(pair: list[Endpoint], tmp_path: Path) -> None:
+    groups = join(pair, epoch=1)
+    with (
+        Endpoint.create(tmp_path, "stranger", SMALL, network=Network(bytes(32))) as stranger,
+        pytest.raises(NotAuthentic),
+    ):
+        run(stranger.connect(peer_of(pair[1]), "group-1", SMALL.group_bytes), timeout=10)
+    assert interleave([group.vote(1) for group in groups]) == [(1, 1)] * 2
+
+
+def test_a_listener_without_the_secret_is_not_believed(pair: list[Endpoint]) -> None:
+    """It greets well, and answers with a verdict that it cannot sign."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setblocking(False)
+        port = server.getsockname()[1]
+        connecting = pair[0].connect(
+            Peer(1, "die-1", f"shm:///nowhere/die-1?tcp=127.0.0.1:{port}"), "group-1", SMALL.group_bytes
+        )
+        next(connecting)
+        accepted, _ = server.accept()
+        with accepted:
+            accepted.sendall(auth.greeting())
+            accepted.sendall(auth.verdict(bytes(32), bytes(auth.GREETING_BYTES), bytes(auth.CLAIM_BYTES), 1))
+            with pytest.raises(NotAuthentic, match="does not hold the group's secret"):
+                run(connecting, timeout=10)
+
+
+def dial(endpoint: Endpoint) -> socket.socket:
+    host, _, port = endpoint.uri.rpartition("=")[2].rpartition(":")
+    return socket.create_connection((host, int(port)), timeout=CLOSED_WITHIN)
+
+
+def log_in(endpoint: Endpoint) -> socket.socket:
+    """A raw connection of somebody who holds the secret."""
+    connection = dial(endpoint)
+    greeting = connection.recv(auth.GREETING_BYTES, socket.MSG_WAITALL)
+    claim = auth.claim(SECRET, greeting, Claim("hacker", endpoint.incarnation))
+    assert claim is not None
+    connection.sendall(claim)
+    verdict = connection.recv(auth.VERDICT_BYTES, socket.MSG_WAITALL)
+    assert auth.verify_verdict(SECRET, greeting, claim, verdict) == auth.Verdict.WELCOME
+    return connection
+
+
+def is_closed(connection: socket.socket) -> bool:
+    try:
+        while connection.recv(4096):
+            pass
+    except ConnectionResetError:
+        pass
+    return True
+
+
+def operation(kind: int, segment: int, offset: int, argument: int, payload: bytes = b"") -> bytes:
+    return struct.pack("<BxxxIQQ", kind, segment, offset, argument) + payload
+
+
+def framed(body: bytes) -> bytes:
+    return LENGTH.pack(len(body)) + body
+
+
+LOAD, STORE, ADD, READ, WRITE, FIND = range(1, 7)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        LENGTH.pack(MAX_FRAME + 1),
+        LENGTH.pack(0),
+        framed(b"short"),
+        framed(operation(99, 1, HEADER_BYTES, 0)),
+        framed(operation(LOAD, 2, HEADER_BYTES, 0)),
+        framed(operation(LOAD, 0, HEADER_BYTES, 0)),
+        framed(operation(LOAD, 1, 2**64 - 8, 0)),
+        framed(operation(LOAD, 1, HEADER_BYTES + 4, 0)),
+        framed(operation(STORE, 1, 0, 1)),
+        framed(operation(ADD, 1, 1024, 1)),
+        framed(operation(READ, 1, HEADER_BYTES, 2**60)),
+        framed(operation(READ, 1, SMALL.ring_bytes - 4, 8)),
+        framed(operation(WRITE, 1, HEADER_BYTES, 9, b"too short")[:-1]),
+        framed(operation(WRITE, 1, HEADER_BYTES, 2**60, b"x")),
+        framed(operation(WRITE, 1, 4095, 2, b"xx")),
+        framed(operation(WRITE, 1, SMALL.ring_bytes - 1, 2, b"xx")),
+        framed(operation(FIND, 0, 0, 0)),
+        framed(operation(FIND, 0, 0, 256, b"n" * 256)),
+        framed(b"".join(operation(READ, 1, HEADER_BYTES, MAX_FRAME // 4) for _ in range(5))),
+    ],
+)
+def test_a_frame_that_does_not_fit_ends_its_connection_and_harms_nothing(pair: list[Endpoint], message: bytes) -> None:
+    segment = segment_of(pair)
+    before = bytes(pair[1].own("ring-die-0", 0).memory._bytes)
+    with log_in(pair[1]) as connection:
+        connection.sendall(find_frame("ring-die-0"))
+        assert connection.recv(12, socket.MSG_WAITALL) == framed((1).to_bytes(8, "little"))
+        connection.sendall(message)
+        assert is_closed(connection)
+    assert bytes(pair[1].own("ring-die-0", 0).memory._bytes) == before
+    assert run(segment.memory.load(HEADER_BYTES), timeout=10) == 0
+
+
+def test_a_frame_is_carried_out_whole_or_not_at_all(pair: list[Endpoint]) -> None:
+    segment_of(pair)
+    with log_in(pair[1]) as connection:
+        connection.sendall(find_frame("ring-die-0"))
+        connection.recv(12, socket.MSG_WAITALL)
+        connection.sendall(framed(operation(STORE, 1, HEADER_BYTES, 7) + operation(STORE, 1, 0, 7)))
+        assert is_closed(connection)
+    assert pair[1].own("ring-die-0", 0).memory.peek(HEADER_BYTES) == 0
+
+
+@pytest.mark.parametrize("message", [b"GET / HTTP/1.1\r\n\r\n" + bytes(300), bytes(auth.CLAIM_BYTES)])
+def test_a_stranger_is_hung_up_on(pair: list[Endpoint], message: bytes) -> None:
+    groups = join(pair, epoch=1)
+    with dial(pair[1]) as connection:
+        connection.sendall(message)
+        assert is_closed(connection)
+    assert interleave([group.vote(1) for group in groups]) == [(1, 1)] * 2
+
+
+def test_a_recorded_claim_is_worth_nothing(pair: list[Endpoint]) -> None:
+    with dial(pair[1]) as first:
+        claim = auth.claim(SECRET, first.recv(auth.GREETING_BYTES, socket.MSG_WAITALL), Claim("a", "die-1"))
+        assert claim is not None
+        first.sendall(claim)
+        assert len(first.recv(auth.VERDICT_BYTES, socket.MSG_WAITALL)) == auth.VERDICT_BYTES
+    with dial(pair[1]) as second:
+        second.sendall(claim)
+        assert is_closed(second)
+
+
+def test_silent_strangers_give_way(pair: list[Endpoint], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("xccl.tcp_listener.MAX_STRANGERS", 3)
+    with ExitStack() as stack:
+        silent = [stack.enter_context(dial(pair[1])) for _ in range(4)]
+        assert is_closed(silent[0])
+        assert segment_of(pair)
+
+
+def test_a_stranger_has_its_time(pair: list[Endpoint], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("xccl.tcp_listener.AUTHENTICATION_SECONDS", 0.05)
+    began = time.monotonic()
+    with dial(pair[1]) as silent:
+        assert is_closed(silent)
+    assert time.monotonic() - began < CLOSED_WITHIN
+
+
+def test_a_caller_that_asks_and_does_not_listen_costs_no_memory(pair: list[Endpoint]) -> None:
+    """The listener stops taking its questions; others are served."""
+    segment = segment_of(pair)
+    question = framed(operation(READ, 1, HEADER_BYTES, 256))
+    with log_in(pair[1]) as connection:
+        connection.sendall(find_frame("ring-die-0"))
+        connection.recv(12, socket.MSG_WAITALL)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.settimeout(0.2)
+        with pytest.raises(TimeoutError):
+            connection.sendall(question * (64 * MAX_FRAME // len(question)))
+        assert run(segment.memory.load(HEADER_BYTES), timeout=10) == 0
+
+
+def test_an_answer_out_of_turn_breaks_the_link(pair: list[Endpoint]) -> None:
+    segment = segment_of(pair)
+    link = segment.link
+    link._incoming += framed(b"nobody asked")
+    link._take_frame()
+    with pytest.raises(LinkBroken, match="out of turn"):
+        run(segment.memory.load(HEADER_BYTES), timeout=10)
