@@ -52,6 +52,7 @@ ENV_SHM_DIR = "XCCL_SHM_DIR"  # die memory shared between the pods of a host; de
 PORT_API = 8000  # OpenAI routes on a frontend, generation on an engine
 PORT_CONTROL = 9000  # membership, status, routes; only with the control token
 PORT_DOORBELL = 9001  # UDP: wakes a parked engine
+PORT_FABRIC = 9002  # XCCL between engines of different hosts; only with the control token
 
 
 def die_name(number: int) -> str:
