@@ -7,6 +7,7 @@ output process ==link==> Intake -> Scheduler <- Iterations <- Lockstep <- Epochs
 from __future__ import annotations
 
 import asyncio
+import hmac
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -27,7 +28,7 @@ from flowserve.transfer.pull import Puller
 from flowserve.transfer.push import Pusher
 from flowserve.transfer.tickets import TicketBook
 from flowserve.wire import EngineConfig, TransferTicket
-from xccl import Doorbell, Endpoint
+from xccl import Doorbell, Endpoint, Network
 
 SHM_VARIABLE = "XCCL_SHM_DIR"
 WAITING_PER_PLACE = 16  # requests that may wait for each place in the batch
@@ -61,7 +62,8 @@ async def assembled(
     limits, wake = config.limits, asyncio.Event()
     directory = os.environ.get(SHM_VARIABLE) or "/dev/shm"
     async with AsyncExitStack() as stack:
-        endpoint = stack.enter_context(Endpoint.create(directory, life.incarnation, runtime.layout))
+        network = Network(_group_secret(token), config.host, config.fabric_port)
+        endpoint = stack.enter_context(Endpoint.create(directory, life.incarnation, runtime.layout, network=network))
         doorbell = stack.enter_context(Doorbell(config.host, config.doorbell_port))
         scheduler = Scheduler(runtime.pool, limits.max_batch, WAITING_PER_PLACE * limits.max_batch)
         intake = Intake(life, scheduler, wake, send, runtime.config.vocab_size, runtime.max_context)
@@ -98,6 +100,11 @@ async def assembled(
             limits.collective_timeout_seconds,
         )
         yield Parts(endpoint, scheduler, intake, intake.role, epochs)
+
+
+def _group_secret(token: str) -> bytes:
+    """What the engines of a deployment prove to each other on the fabric; the token cannot be told from it."""
+    return hmac.digest(token.encode(), b"xdeepserve fabric", "sha256")
 
 
 def _origin(config: EngineConfig, endpoint: Endpoint) -> TransferTicket:

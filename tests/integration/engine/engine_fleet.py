@@ -128,6 +128,7 @@ class Instance:
     name: str
     role: Role
     limits: Limits
+    apart: bool = False  # every rank is on a host of its own, as far as memory goes
     engines: list[Program] = field(default_factory=list)
     shell: Program | None = None
     epoch: int = 0
@@ -144,7 +145,8 @@ class Instance:
             limits=self.limits,
             host=own_host(),
         )
-        program = Program(config, *await start("flowserve.engine", config, self.fleet.directory))
+        own = {"XCCL_SHM_DIR": str(self.fleet.directory / f"shm-{self.name}-{rank}")} if self.apart else {}
+        program = Program(config, *await start("flowserve.engine", config, self.fleet.directory, **own))
         self.engines[rank:] = [program, *self.engines[rank + 1 :]]
         return program
 
@@ -226,9 +228,11 @@ class Fleet:
         self.session = session
         self.instances: list[Instance] = []
 
-    async def instance(self, name: str, role: Role, ranks: int, limits: Limits = LIMITS) -> Instance:
+    async def instance(
+        self, name: str, role: Role, ranks: int, limits: Limits = LIMITS, *, apart: bool = False
+    ) -> Instance:
         """Starts an instance and makes it serve."""
-        instance = Instance(self, name, role, limits)
+        instance = Instance(self, name, role, limits, apart)
         self.instances.append(instance)
         await instance.launch_shell()
         for rank in range(ranks):

@@ -50,8 +50,10 @@ async def has_state(instance: Instance, rank: int, state: str) -> EngineStatus:
     return await until(there, f"rank {rank} of {instance.name} is {state}")
 
 
-async def test_a_killed_rank_costs_its_own_streams_and_no_token_of_the_others(fleet: Fleet) -> None:
-    p, d = await fleet.instance("p", "Prefill", 1), await fleet.instance("d", "Decode", 2)
+@pytest.mark.parametrize("apart", [False, True], ids=["one host", "a host each"])
+async def test_a_killed_rank_costs_its_own_streams_and_no_token_of_the_others(fleet: Fleet, apart: bool) -> None:
+    p = await fleet.instance("p", "Prefill", 1, apart=apart)
+    d = await fleet.instance("d", "Decode", 2, apart=apart)
     requests = [await fleet.prefill(p, PROMPT, TOKENS, ignore_eos=True) for _ in range(4)]
     streams = [Stream(fleet, await d.dispatch(), request) for request in requests]
     for stream in streams:
