@@ -116,9 +116,10 @@ def _differences(old: ClusterSpec, new: ClusterSpec) -> str:
 def _link_tools(directory: Path, tools: Mapping[str, Path]) -> None:
     directory.mkdir(exist_ok=True)
     for name in ("kubectl", "helm"):
+        target = tools[name].resolve()  # on the user's PATH it may be this very link, or another cluster's
         link = directory / name
         link.unlink(missing_ok=True)
-        link.symlink_to(tools[name])
+        link.symlink_to(target)
 
 
 class _Start:

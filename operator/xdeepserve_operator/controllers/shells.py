@@ -1,7 +1,8 @@
 """TE-shell pods: one for every replica that holds dies, of the replica's revision, on a living node.
 
 A shell has one name for all its lives, so a new one is made only when the old one is gone. One on a lost node would
-never go by itself: it is deleted without grace, as is every pod of the executor that ends on such a node.
+never go by itself: unless it still answers it is deleted without grace, as is every pod of the executor that ends on
+such a node.
 """
 
 from collections.abc import Sequence
@@ -32,6 +33,7 @@ class Shells:
         revisions = {
             view.replica: view.revision for view in views if view.holds_dies and view.replica < executor.spec.replicas
         }
+        answering = {view.replica for view in views if view.report is not None}
         present: set[int] = set()
         for pod in pods_of(self._store, executor):
             lost = bool(pod.node) and node_health(self._store.get("Node", None, pod.node)).lost
@@ -40,7 +42,7 @@ class Shells:
                     await self._delete(pod, grace_seconds=0)
                 continue
             present.add(pod.replica)
-            if lost and not pod.forced:
+            if lost and not pod.forced and pod.replica not in answering:
                 await self._delete(pod, grace_seconds=0)
             elif not pod.terminating and (pod.terminal or revisions.get(pod.replica) != pod.revision):
                 await self._delete(pod)

@@ -4,7 +4,7 @@ The whole decision is one table, the first line that holds wins:
 
 | what real machines show                                        | fault         | hardware dead |
 |----------------------------------------------------------------|---------------|---------------|
-| node gone, or nobody hears it                                  | NodeLost      | yes           |
+| node gone, or nobody hears it, nor its engine                  | NodeLost      | yes           |
 | a die of the pod is on the node's list of unhealthy ones       | DieUnhealthy  | yes           |
 | pod is being deleted (evicted, drained, by hand)               | PodGone       | no            |
 | pod ended for good                                             | PodFailed     | no            |
@@ -13,8 +13,9 @@ The whole decision is one table, the first line that holds wins:
 | container down, engine was a member, silent too long           | Crashed       | no            |
 | pod has waited too long for the scheduler                      | Unschedulable | no            |
 
-An engine that loads on a busy machine may be silent for a while, so one that was never a member is given longer.
-A container that dies before it ever joined is the kubelet's to start again, with its back-off: a new attempt each time
+A node that is silent while its engine answers has lost the API server only, or the API server was away: what serves is
+left alone. An engine that loads on a busy machine may be silent for a while, so one that was never a member is given
+longer. A container that dies before it ever joined is the kubelet's to start again, with its back-off: a new attempt each time
 would be a storm. A pod that does not exist (yet) is no fault either: its group creates it.
 """
 
@@ -61,7 +62,8 @@ def judge(
     """What is wrong with the current attempt of a group; ``health`` is its node's, None before it has one."""
     if pod is None:
         return None
-    if health is not None and (fault := hardware_fault(pod, health)) is not None:
+    heard = report is not None and report.ever_heard and report.silent_seconds <= patience.silent
+    if health is not None and (fault := hardware_fault(pod, health)) is not None and not (health.lost and heard):
         return fault
     if pod.terminating:
         return Fault("PodGone", f"{pod.name} is being deleted")

@@ -34,7 +34,8 @@ def unhealthy(*dies: int) -> Health:
 @pytest.mark.parametrize(
     ("pod", "health", "heard", "reason", "dead"),
     [
-        (ALIVE, LOST, report(0), "NodeLost", True),
+        (ALIVE, LOST, report(6), "NodeLost", True),
+        (ALIVE, LOST, None, "NodeLost", True),
         (like(terminating=True), LOST, None, "NodeLost", True),
         (ALIVE, unhealthy(3), report(0), "DieUnhealthy", True),
         (like(terminating=True), unhealthy(3), None, "DieUnhealthy", True),
@@ -66,6 +67,7 @@ def test_faults(pod: PodView, health: Health, heard: RankReport | None, reason: 
         (None, None, None),
         (ALIVE, HEALTHY, None),
         (ALIVE, HEALTHY, report(0)),
+        (ALIVE, LOST, report(0)),
         (ALIVE, HEALTHY, report(5)),
         (ALIVE, HEALTHY, report(30, epoch=0)),
         (ALIVE, unhealthy(4), report(0)),
@@ -79,6 +81,7 @@ def test_faults(pod: PodView, health: Health, heard: RankReport | None, reason: 
         "no pod yet",
         "not on a roster yet",
         "well",
+        "cut off from the API server only",
         "slow",
         "slow to start",
         "a neighbour's die",
