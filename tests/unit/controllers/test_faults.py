@@ -81,6 +81,7 @@ async def test_a_hung_die_is_heard_as_silence(chat: World) -> None:
 async def test_a_lost_server_is_replaced_with_everything_on_it(chat: World) -> None:
     node = chat.place_of(chat.engine_pods("chat-decode")[0])[0]
     chat.hardware.lose(node)
+    await chat.run(6)  # until its engines count as silent, for a node alone may have lost the API server only
     await chat.settle()
     assert chat.ready("ModelDeployment", "chat")[0]
     assert node not in {pod["spec"].get("nodeName") for pod in chat.api.list("Pod", NAMESPACE)}
