@@ -1,28 +1,99 @@
-"""Aligned 8-byte loads and stores that order the memory around them.
+"""Aligned 8-byte words that order the memory around them: what publishing rests on.
 
-A writer fills its payload, then calls `store_release` on the word that publishes it; a reader that sees that
-word through `load_acquire` may read the payload. Both functions take a memoryview cast to `Q` over memory that
-is at least 8-byte aligned; the interpreter moves such an item with one machine access, never bytewise.
+`load` acquires: what the writer of the word wrote before it is visible to later reads. `store` releases: whoever
+loads the word sees every earlier write. `add` does both, and is atomic among processes.
 
-Ordering. The compiler cannot move memory accesses across the interpreter's calls, so only the processor matters:
+Two implementations, one contract:
 
-* x86 (TSO): stores become visible in program order, and loads are not reordered with loads. Plain accesses are
-  enough; `memcpy` ends its non-temporal stores with a fence of its own.
-* ARM and others: a fence stands before the store and after the load. Taking and giving back a lock twice is such
-  a fence: the release that ends the first turn is a store-release L, the acquire that begins the second is a
-  load-acquire A, and the ARM memory model orders everything before L before A (`po; [L]`, `[L]; po; [A]`) and A
-  before everything after it (`[A]; po`).
+* `_native.Words`, compiled C11 atomics, wherever the package was built with a C compiler. The processor's own
+  instructions: mov and lock xadd on x86; ldar, stlr and ldaddal on ARM.
+* `InterpretedWords`, when it was not. An item of a memoryview cast to `Q` is moved with one machine access, never
+  bytewise, and the compiler cannot move accesses across the interpreter's calls, so only the processor matters. On
+  x86 (TSO) stores become visible in program order and loads are not reordered with loads. Elsewhere a fence stands
+  before the store and after the load: taking and giving back a lock twice is one, since the release that ends the
+  first turn is a store-release L, the acquire that begins the second is a load-acquire A, and the ARM memory model
+  orders everything before L before A (`po; [L]`, `[L]; po; [A]`) and A before everything after it (`[A]; po`).
+  `add` is the C run-time's (libatomic).
 """
 
 from __future__ import annotations
 
+import ctypes
 import platform
 import threading
-from typing import Final
+from functools import cache
+from mmap import mmap
+from typing import Any, Final, Protocol, TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
+
+from xccl.errors import Unsupported
+
+try:
+    from xccl import _native
+except ImportError:  # built without a C compiler
+    _native = None  # type: ignore[assignment]
+
+NATIVE: Final = _native is not None
 STRONG_ORDER: Final = platform.machine().lower() in {"x86_64", "amd64"}
+Offsets: TypeAlias = NDArray[np.int64]
 
+_ACQUIRE_RELEASE: Final = 4  # __ATOMIC_ACQ_REL
 _gate: Final = threading.Lock()
+
+
+class Words(Protocol):
+    """The words of a writable buffer, by byte offset. Raises IndexError for an offset that is no word of it."""
+
+    def load(self, offset: int, /) -> int: ...
+
+    def store(self, offset: int, value: int, /) -> None: ...
+
+    def add(self, offset: int, value: int, /) -> int:
+        """Add modulo 2**64; the word before."""
+
+    def add_each(self, offsets: Offsets, value: int, /) -> None:
+        """`add` to every word of `offsets` (C-contiguous int64)."""
+
+
+def words_over(buffer: mmap | bytearray) -> Words:
+    """The words of `buffer`, in the best way there is here."""
+    return InterpretedWords(buffer) if _native is None else _native.Words(buffer)
+
+
+class InterpretedWords:
+    """`Words` without compiled code."""
+
+    def __init__(self, buffer: mmap | bytearray, *, fenced: bool = not STRONG_ORDER) -> None:
+        self._words = memoryview(buffer).cast("B").cast("Q")
+        self._fenced = fenced
+
+    def load(self, offset: int, /) -> int:
+        value: int = self._words[_index(offset)]
+        if self._fenced:
+            fence()
+        return value
+
+    def store(self, offset: int, value: int, /) -> None:
+        if self._fenced:
+            fence()
+        self._words[_index(offset)] = value
+
+    def add(self, offset: int, value: int, /) -> int:
+        word = ctypes.c_uint64.from_buffer(self._words, _index(offset) * 8)
+        before: int = _fetch_add()(ctypes.byref(word), value, _ACQUIRE_RELEASE)
+        return before
+
+    def add_each(self, offsets: Offsets, value: int, /) -> None:
+        for offset in offsets.tolist():
+            self.add(offset, value)
+
+
+def _index(offset: int) -> int:
+    if offset < 0 or offset % 8:
+        raise IndexError(f"offset {offset} is no word")
+    return offset >> 3
 
 
 def fence() -> None:
@@ -33,25 +104,15 @@ def fence() -> None:
         pass
 
 
-def _plain_load(words: memoryview, index: int) -> int:
-    value: int = words[index]
-    return value
-
-
-def _plain_store(words: memoryview, index: int, value: int) -> None:
-    words[index] = value
-
-
-def _fenced_load(words: memoryview, index: int) -> int:
-    value: int = words[index]
-    fence()
-    return value
-
-
-def _fenced_store(words: memoryview, index: int, value: int) -> None:
-    fence()
-    words[index] = value
-
-
-load_acquire: Final = _plain_load if STRONG_ORDER else _fenced_load
-store_release: Final = _plain_store if STRONG_ORDER else _fenced_store
+@cache
+def _fetch_add() -> Any:
+    try:
+        function = ctypes.CDLL("libatomic.so.1").__atomic_fetch_add_8
+    except OSError as error:
+        raise Unsupported(
+            "atomic add needs the compiled part of xccl or libatomic.so.1; install with a C compiler at hand, or "
+            "use dispatch and combine instead of their fused variants"
+        ) from error
+    function.argtypes = [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_int]
+    function.restype = ctypes.c_uint64
+    return function

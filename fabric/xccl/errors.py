@@ -85,3 +85,9 @@ class EventMismatch(XcclError):
     """A peer is at another event than this rank: the two no longer execute the same sequence."""
 
     code = "event_mismatch"
+
+
+class Unsupported(XcclError):
+    """This installation or this transport cannot do what was asked; the message says what can."""
+
+    code = "unsupported"

@@ -6,18 +6,24 @@ for its answer; over shared memory they finish at once. A caller's own segment h
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from mmap import mmap
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xccl.atomics import load_acquire, store_release
+from xccl.atomics import Offsets, words_over
 from xccl.steps import Steps
 
 Buffer: TypeAlias = bytes | bytearray | memoryview | NDArray[Any]
 """A C-contiguous buffer of any item type; another one raises TypeError."""
+
+Rows: TypeAlias = NDArray[np.intp]
+"""Numbers of rows, that is of items along the first axis of a C-contiguous array of at least one axis."""
+
+_HOLD_BYTES: Final = 64 * 1024  # longer copies let other threads run
 
 
 class RemoteMemory(Protocol):
@@ -29,11 +35,23 @@ class RemoteMemory(Protocol):
     def store(self, offset: int, value: int) -> Steps[None]:
         """Write a word with release: earlier writes of this caller are visible to whoever loads it."""
 
+    def add(self, offset: int, value: int) -> Steps[int]:
+        """Add to a word (modulo 2**64), atomically, with acquire and release; returns the word before."""
+
+    def add_each(self, offsets: Offsets, value: int) -> Steps[None]:
+        """`add` to each word of `offsets` (int64[N]), in one request; the words before are not told."""
+
     def read(self, offset: int, into: Buffer) -> Steps[None]:
         """Copy bytes out of the segment until `into` is full."""
 
     def write(self, offset: int, data: Buffer) -> Steps[None]:
         """Copy all of `data` into the segment."""
+
+    def read_rows(self, offset: int, rows: Rows, into: NDArray[Any]) -> Steps[None]:
+        """Gather in one request: row i of `into` is row `rows[i]` of an array of such rows at `offset`."""
+
+    def write_rows(self, offset: int, rows: Rows, data: NDArray[Any]) -> Steps[None]:
+        """Scatter in one request: row i of `data` becomes row `rows[i]`; no row is named twice."""
 
 
 class MappedMemory:
@@ -44,34 +62,68 @@ class MappedMemory:
     interleavings puts a yield in."""
 
     def __init__(self, buffer: mmap | bytearray) -> None:
+        self.buffer = buffer
         self._bytes = memoryview(buffer)
-        self._words = self._bytes.cast("Q")
+        words = words_over(buffer)
+        self.peek: Final = words.load
+        """`load` outside any protocol, which local memory allows."""
+        self.poke: Final = words.store
+        """`store` outside any protocol."""
+        self._words = words
 
     def load(self, offset: int) -> Steps[int]:
         yield from self.before_access
-        return load_acquire(self._words, offset >> 3)
+        return self.peek(offset)
 
     def store(self, offset: int, value: int) -> Steps[None]:
         yield from self.before_access
-        store_release(self._words, offset >> 3, value)
+        self.poke(offset, value)
+
+    def add(self, offset: int, value: int) -> Steps[int]:
+        yield from self.before_access
+        return self._words.add(offset, value)
+
+    def add_each(self, offsets: Offsets, value: int) -> Steps[None]:
+        yield from self.before_access
+        self._words.add_each(offsets, value)
 
     def read(self, offset: int, into: Buffer) -> Steps[None]:
         yield from self.before_access
         target = octets(into)
-        target[:] = self._bytes[offset : offset + len(target)]
+        _copy(target, self._bytes[offset : offset + len(target)])
 
     def write(self, offset: int, data: Buffer) -> Steps[None]:
         yield from self.before_access
         source = octets(data)
-        self._bytes[offset : offset + len(source)] = source
+        _copy(self._bytes[offset : offset + len(source)], source)
 
-    def peek(self, offset: int) -> int:
-        """`load` outside any protocol, which local memory allows."""
-        return load_acquire(self._words, offset >> 3)
+    def read_rows(self, offset: int, rows: Rows, into: NDArray[Any]) -> Steps[None]:
+        yield from self.before_access
+        if rows.size:
+            # The array holds every row asked for, so that nothing is clipped; with "raise" take would copy twice.
+            self._array(offset, _extent(rows), into).take(rows, axis=0, out=into, mode="clip")
 
-    def poke(self, offset: int, value: int) -> None:
-        """`store` outside any protocol."""
-        store_release(self._words, offset >> 3, value)
+    def write_rows(self, offset: int, rows: Rows, data: NDArray[Any]) -> Steps[None]:
+        yield from self.before_access
+        if rows.size:
+            self._array(offset, _extent(rows), data)[rows] = data
+
+    def _array(self, offset: int, rows: int, like: NDArray[Any]) -> NDArray[Any]:
+        """The segment's bytes from `offset` as `rows` rows such as `like` has. Raises ValueError past its end."""
+        count = rows * math.prod(like.shape[1:])
+        return np.frombuffer(self.buffer, like.dtype, count, offset).reshape(rows, *like.shape[1:])
+
+
+def _extent(rows: Rows) -> int:
+    """How many rows an array must have to hold all of `rows`; absurdly many where one is negative."""
+    return int(rows.view(np.uintp).max()) + 1
+
+
+def _copy(target: memoryview, source: memoryview) -> None:
+    if len(target) <= _HOLD_BYTES:
+        target[:] = source
+    else:
+        np.copyto(np.frombuffer(target, np.uint8), np.frombuffer(source, np.uint8))
 
 
 def octets(buffer: Buffer) -> memoryview:

@@ -1,14 +1,13 @@
-"""The drivers of steps, the doorbell, and the fenced accesses of weakly ordered machines."""
+"""The drivers of steps, and the doorbell."""
 
 from __future__ import annotations
 
 import asyncio
-import threading
 import traceback
 
 import pytest
 
-from xccl import Doorbell, Steps, Timeout, arun, atomics, run, within
+from xccl import Doorbell, Steps, Timeout, arun, run, within
 
 
 def count_to(number: int) -> Steps[int]:
@@ -106,18 +105,3 @@ async def test_ringing_where_nobody_listens_is_harmless() -> None:
             mine.ring(nowhere)
         peers.ring(mine.address)
         await asyncio.wait_for(mine.wait(), 5)
-
-
-def test_fenced_accesses_work_from_several_threads() -> None:
-    words = memoryview(bytearray(16)).cast("Q")
-
-    def count(index: int) -> None:
-        for _ in range(2000):
-            atomics._fenced_store(words, index, atomics._fenced_load(words, index) + 1)
-
-    threads = [threading.Thread(target=count, args=(i,)) for i in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert list(words) == [2000, 2000]

@@ -1,0 +1,36 @@
+from typing import Final, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xccl.memory import Buffer
+
+DECLINED: Final[int]
+UNACKNOWLEDGED: Final[int]
+
+@final
+class Words:
+    def __init__(self, buffer: object, /) -> None: ...
+    def load(self, offset: int, /) -> int: ...
+    def store(self, offset: int, value: int, /) -> None: ...
+    def add(self, offset: int, value: int, /) -> int: ...
+    def add_each(self, offsets: NDArray[np.int64], value: int, /) -> None: ...
+    def wait(self, offset: int, least: int, /) -> int: ...
+
+@final
+class RingEnd:
+    def __init__(
+        self,
+        own: object,
+        remote: object,
+        counters: NDArray[np.uint64],
+        acknowledged: int,
+        fields: int,
+        field_stride: int,
+        payload: int,
+        slots: int,
+        slot_bytes: int,
+        /,
+    ) -> None: ...
+    def send(self, data: Buffer, event: int, /) -> int: ...
+    def receive(self, into: Buffer, event: int, /) -> int: ...
