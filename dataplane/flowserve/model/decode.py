@@ -1,8 +1,8 @@
 """Absorbed MLA for a decode batch: one new token for each of several sequences, over the latent cache alone.
 
 A row's result does not depend on the other rows, bit for bit: see `linear.py` for the products with weights; and a
-sequence's context is padded, with masked null blocks, to a multiple of CONTEXT_STEP tokens, whatever the others have.
-Sequences padded to the same length share one batched product, which multiplies each of them alone.
+sequence's context is padded, with masked null blocks, to a length that depends on its own alone. Sequences padded to
+the same length share one batched product, which multiplies each of them alone, in tiles of few tokens or columns.
 What depends on the block tables only is prepared once for all layers.
 """
 
@@ -19,10 +19,10 @@ from flowserve.cache import BlockPool, SequenceKV
 from flowserve.model.arrays import FloatArray
 from flowserve.model.attention import MlaWeights
 from flowserve.model.functional import softmax_inplace
-from flowserve.model.linear import multiply
+from flowserve.model.linear import MAX_PANEL, multiply
 from flowserve.model.rope import Rotations
 
-CONTEXT_STEP = 128
+TILE_TOKENS = 64
 
 Index = npt.NDArray[np.intp]
 
@@ -34,6 +34,7 @@ class _Bucket:
     rows: Index  # [n], places in the batch
     tables: Index  # [n, L / block_size], padded with the null block
     mask: FloatArray  # [n, 1, L], -inf on padding
+    tile: int  # tokens, a divisor of L
 
 
 class DecodeAttention:
@@ -60,14 +61,31 @@ class DecodeAttention:
 
     def _attend(self, queries: FloatArray, cache: FloatArray, kv_rank: int) -> FloatArray:
         """Queries f32[T, heads, width] -> mean compressed KV f32[T, heads, kv_rank], zero in rows that are not live."""
-        context = np.zeros((*queries.shape[:2], kv_rank), np.float32)
+        heads, width = queries.shape[1:]
+        context = np.zeros((len(queries), heads, kv_rank), np.float32)
         for bucket in self._buckets:
-            latent = cache[bucket.tables].reshape(len(bucket.rows), -1, queries.shape[2])
-            scores = queries[bucket.rows] @ latent.swapaxes(1, 2)
+            count, tokens = len(bucket.rows), bucket.mask.shape[2]
+            latent = cache[bucket.tables].reshape(count, tokens, width)
+            scores = np.empty((count, heads, tokens), np.float32)
+            np.matmul(
+                queries[bucket.rows, None],
+                latent.reshape(count, -1, bucket.tile, width).swapaxes(2, 3),
+                out=scores.reshape(count, heads, -1, bucket.tile).swapaxes(1, 2),
+            )
             scores += bucket.mask
             softmax_inplace(scores)
-            context[bucket.rows] = scores @ latent[:, :, :kv_rank]
+            context[bucket.rows] = _mean(scores, latent[:, :, :kv_rank])
         return context
+
+
+def _mean(weights: FloatArray, rows: FloatArray) -> FloatArray:
+    """f32[n, heads, L] @ f32[n, L, R] -> f32[n, heads, R], in panels of columns."""
+    count, tokens, columns = rows.shape
+    width = MAX_PANEL if columns % MAX_PANEL == 0 else columns
+    panels = rows.reshape(count, tokens, -1, width).swapaxes(1, 2)
+    mean = np.empty((count, weights.shape[1], columns), np.float32)
+    np.matmul(weights[:, None], panels, out=mean.reshape(count, weights.shape[1], -1, width).swapaxes(1, 2))
+    return mean
 
 
 def _absorb_keys(weights: MlaWeights, queries: FloatArray) -> FloatArray:
@@ -84,12 +102,23 @@ def _absorb_keys(weights: MlaWeights, queries: FloatArray) -> FloatArray:
 
 
 def _buckets(sequences: Sequence[SequenceKV], pool: BlockPool) -> list[_Bucket]:
-    step = max(CONTEXT_STEP // pool.block_size, 1)
     rows_of: defaultdict[int, list[int]] = defaultdict(list)
     for row, sequence in enumerate(sequences):
-        used = pool.blocks_for(sequence.length)
-        rows_of[-(-used // step) * step].append(row)
+        rows_of[_padded_blocks(pool.blocks_for(sequence.length), pool.block_size)].append(row)
     return [_bucket(sequences, rows, blocks, pool) for blocks, rows in rows_of.items()]
+
+
+def _padded_blocks(blocks: int, block_size: int) -> int:
+    """A multiple of a tile, at most an eighth more than needed: few lengths in a batch, and little padding."""
+    unit = _unit(block_size)
+    units = -(-blocks // unit)
+    step = 1 << max(units.bit_length() - 4, 0)
+    return -(-units // step) * step * unit
+
+
+def _unit(block_size: int) -> int:
+    """The blocks of a tile, or one if a block is larger."""
+    return max(TILE_TOKENS // block_size, 1)
 
 
 def _bucket(sequences: Sequence[SequenceKV], rows: list[int], blocks: int, pool: BlockPool) -> _Bucket:
@@ -100,4 +129,5 @@ def _bucket(sequences: Sequence[SequenceKV], rows: list[int], blocks: int, pool:
         used = pool.blocks_for(sequence.length)
         tables[place, :used] = sequence.blocks[:used]
         mask[place, 0, sequence.length :] = -np.inf
-    return _Bucket(np.array(rows, np.intp), tables, mask)
+    tile = TILE_TOKENS if pool.block_size % TILE_TOKENS == 0 else _unit(pool.block_size) * pool.block_size
+    return _Bucket(np.array(rows, np.intp), tables, mask, tile)

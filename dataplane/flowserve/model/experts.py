@@ -82,7 +82,7 @@ def run_experts(weights: ExpertWeights, layer: int, x: FloatArray, experts: IntA
         missing = sorted(set(experts[slots < 0].tolist()))
         raise ValueError(f"layer {layer}: experts {missing} are not held here")
     rows_in = np.bincount(slots, minlength=len(held.down))
-    room = np.where(rows_in > ROWS, -(-rows_in // ROWS) * ROWS, rows_in + (rows_in == 1))  # `padded` of each
+    room = np.where(rows_in > ROWS, -(-rows_in // ROWS) * ROWS, rows_in + rows_in % 2)  # `padded` of each
     end = room.cumsum()
     # A row's place among the packed ones: the start of its expert's rows, plus its rank among them.
     shift = end - room - (rows_in.cumsum() - rows_in)

@@ -7,7 +7,7 @@ memory once and finds it in the cache for the next tile. Panels are the outer lo
 
 Two properties follow, and the tests hold them:
 * a row's result is the same, bit for bit, whatever rows are beside it: each element is one sum over k in rising order,
-  as long as a tile has two rows or more (one row alone takes another routine, so it is given a second);
+  as long as a tile has two rows or more (one row alone takes another routine; an odd one costs as much as two);
 * a decode batch may have any size without paying for the largest one.
 The first holds where OpenBLAS has small-matrix kernels (x86-64 with AVX-512); elsewhere results of different batch
 sizes may differ in the last bit.
@@ -26,10 +26,8 @@ _GRAIN = 16  # a panel's width is a multiple of one vector register
 
 
 def padded(rows: int) -> int:
-    """How many rows `rows` are computed as: two at least, and above a tile whole tiles; none stay none."""
-    if rows > ROWS:
-        return -(-rows // ROWS) * ROWS
-    return rows + (rows == 1)
+    """How many rows `rows` are computed as: an even number, and above a tile whole tiles."""
+    return -(-rows // ROWS) * ROWS if rows > ROWS else rows + rows % 2
 
 
 def panel_width(inner: int, outer: int) -> int:
@@ -79,7 +77,7 @@ class Linear:
     def __call__(self, x: FloatArray) -> FloatArray:
         """f32[T, in] -> f32[T, out], any T; rows of the result may lie further apart than they are wide."""
         rows = len(x)
-        if rows == 1 or (rows > ROWS and rows % ROWS):
+        if padded(rows) != rows:
             filled = np.zeros((padded(rows), x.shape[1]), np.float32)
             filled[:rows] = x
             return self(filled)[:rows]
