@@ -155,7 +155,8 @@ def _accepted(reader: Reader, prompt: IntArray) -> npt.NDArray[np.bool_]:
         return np.empty(0, np.bool_)
     tokens = np.concatenate([prompt, np.array(written, np.int32)])
     drafts = reader.score(tokens).drafts[len(prompt) - 1 : -1]
-    return drafts.argmax(1) == tokens[len(prompt) + 1 :]
+    accepted: npt.NDArray[np.bool_] = drafts.argmax(1) == tokens[len(prompt) + 1 :]
+    return accepted
 
 
 def surprise(logits: FloatArray, tokens: IntArray) -> FloatArray:

@@ -96,7 +96,8 @@ class _Pass:
             self._by_head(compressed[:, rank:], 1), (*expanded.shape[:3], compressed.shape[1] - rank)
         )
         keys = self._rotate(jnp.concatenate([expanded[..., :nope], rotary], axis=-1))
-        scores = product("bhqd,bhkd->bhqk", queries * queries.shape[-1] ** -0.5, keys, self.exact)
+        scale = shape.rope.softmax_factor() * queries.shape[-1] ** -0.5
+        scores = product("bhqd,bhkd->bhqk", queries * scale, keys, self.exact)
         scores = jnp.where(jnp.tri(self.length, dtype=bool), scores, -1e30)
         mixed = product("bhqk,bhkd->bhqd", jax.nn.softmax(scores), expanded[..., nope:], self.exact)
         return self.linear(f"{module}.o_proj", mixed.swapaxes(1, 2).reshape(len(x), -1))
@@ -128,8 +129,7 @@ class _Pass:
 def _turns(shape: Shape, length: int) -> tuple[Array, Array, Array]:
     """Cosines and sines f32[S, D] (1 and 0 in the part that does not turn), and the matrix that swaps pairs."""
     nope, rope = shape.qk_nope_head_dim, shape.qk_rope_head_dim
-    frequencies = shape.rope_theta ** -(jnp.arange(0, rope, 2) / rope)
-    angles = jnp.repeat(jnp.arange(length)[:, None] * frequencies, 2, axis=1)
+    angles = jnp.repeat(jnp.arange(length)[:, None] * shape.rope.frequencies(), 2, axis=1)
     angles = jnp.pad(angles, ((0, 0), (nope, 0)))
     even = nope + jnp.arange(0, rope, 2)
     swap = jnp.zeros((nope + rope, nope + rope)).at[even, even + 1].set(1.0).at[even + 1, even].set(-1.0)

@@ -19,7 +19,7 @@ from export import write_checkpoint
 from network import forward, head
 from novels import Chapter, read_novels, split
 from parameters import Params
-from shape import Shape
+from shape import STRETCH, Shape
 from tokenizers import Tokenizer
 
 GOLDEN_TOKENS, GOLDEN_STRIDE = 97, 8
@@ -50,7 +50,7 @@ def main() -> None:
     for name in ("novels", "run", "model", "tests"):
         parser.add_argument(name, type=Path)
     arguments = parser.parse_args()
-    shape = Shape()
+    shape = Shape(yarn=STRETCH)
     _, state = train.load(arguments.run / train.CHECKPOINT)
     arrays = ({name: np.asarray(value) for name, value in part.items()} for part in (state.params, state.biases))
     write_checkpoint(shape, *arrays, arguments.model)

@@ -5,13 +5,20 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from flowserve.model.rope import Rope, Yarn
+
 BOS, EOS, PAD = "<bos>", "<eos>", "<pad>"
 SPECIAL = (BOS, EOS, PAD)  # tokens 0, 1 and 2
+
+# With eight rotary pairs only, more of them have to stay as they are than DeepSeek's beta_fast = 32 leaves.
+STRETCH = Yarn(
+    factor=16.0, original_max_position_embeddings=128, beta_fast=4.0, beta_slow=0.5, mscale=0.707, mscale_all_dim=0.707
+)
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Sizes in elements; names as in config.json."""
+    """Sizes in elements; names as in config.json, but for `yarn`."""
 
     vocab_size: int = 2048
     hidden_size: int = 160
@@ -33,7 +40,16 @@ class Shape:
     routed_scaling_factor: float = 2.5
     rms_norm_eps: float = 1e-6
     rope_theta: float = 10_000.0
-    max_position_embeddings: int = 2048
+    yarn: Yarn | None = None
+
+    @property
+    def max_position_embeddings(self) -> int:
+        stretch = self.yarn or STRETCH
+        return round(stretch.original_max_position_embeddings * stretch.factor)
+
+    @property
+    def rope(self) -> Rope:
+        return Rope(self.qk_rope_head_dim, self.rope_theta, self.yarn)
 
     @property
     def layers(self) -> range:
@@ -48,6 +64,7 @@ class Shape:
     def config(self) -> dict[str, Any]:
         """config.json as an object, in the spelling of DeepSeek's own files."""
         sizes = asdict(self)
+        scaling = sizes.pop("yarn")
         fixed = {
             "architectures": ["DeepseekV3ForCausalLM"],
             "model_type": "deepseek_v3",
@@ -58,13 +75,14 @@ class Shape:
             "eos_token_id": SPECIAL.index(EOS),
             "hidden_act": "silu",
             "initializer_range": 0.02,
+            "max_position_embeddings": self.max_position_embeddings,
             "moe_layer_freq": 1,
             "norm_topk_prob": True,
             "num_key_value_heads": self.num_attention_heads,
             "num_nextn_predict_layers": 1,
             "pad_token_id": SPECIAL.index(PAD),
             "rope_interleave": True,
-            "rope_scaling": None,
+            "rope_scaling": scaling and {"type": "yarn", **scaling},
             "scoring_func": "sigmoid",
             "tie_word_embeddings": False,
             "topk_method": "noaux_tc",

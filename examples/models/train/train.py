@@ -3,8 +3,8 @@
 NOVELS: where Debian's package r-cran-janeaustenr was unpacked (see novels.py). RUN: a folder for checkpoints; a run
 that was interrupted goes on from its last one, and ends with the same weights.
 
-The learning rate warms up, stays, and falls to zero over the last quarter, in which windows are longer and half of
-them are conversations. Until that quarter begins, a run may be resumed with another number of steps.
+The learning rate warms up, stays for a fifth of the steps, and falls in a line to zero at the last one. In the last
+quarter the windows are longer, half of them are conversations, and YaRN stretches the positions.
 """
 
 from __future__ import annotations
@@ -28,17 +28,18 @@ from novels import read_novels, split
 from objective import Measured, objective
 from optimiser import State
 from parameters import initial, initial_biases
-from shape import Shape
+from shape import STRETCH, Shape
 from tokenizers import Tokenizer
 
 SEED = 20
 WARM_UP = 60
-ANNEALED = 0.25  # the share of the steps at the end in which the rate falls
+FALLING = 0.8  # the share of the steps, at the end, in which the learning rate falls
+CHATTING = 0.25  # the share in which half of the windows are conversations
 REPORT_EVERY = 20
 CHECK_EVERY = 100  # steps between checkpoints, each with a look at held-out text
 TOKENS = 2048  # a step
 CHECKPOINT = "checkpoint.npz"
-SHORT, LONG = 128, 512  # tokens a window, before and during the last quarter
+SHORT, LONG = 128, 512  # tokens a window, before and during that
 
 
 class Data(NamedTuple):
@@ -64,7 +65,7 @@ def read_data(directory: Path, shape: Shape) -> tuple[Tokenizer, Data]:
 def batch_of(data: Data, number: int, steps: int) -> tuple[batches.Tokens, batches.Mask]:
     """The windows of step `number`: two tokens longer than what they teach."""
     draw = np.random.default_rng((SEED, number))
-    if number < annealed_from(steps):
+    if not stretched(number, steps):
         return data.novels.windows(draw, TOKENS // SHORT, SHORT + 2)
     half = TOKENS // LONG // 2
     parts = [stream.windows(draw, half, LONG + 2) for stream in (data.novels, data.chats)]
@@ -72,13 +73,24 @@ def batch_of(data: Data, number: int, steps: int) -> tuple[batches.Tokens, batch
     return tokens, learned
 
 
-def annealed_from(steps: int) -> int:
-    return round(steps * (1 - ANNEALED))
+def held_out_for(data: Data, number: int, steps: int) -> tuple[batches.Tokens, batches.Mask]:
+    """Windows as long as those of step `number`, always the same ones."""
+    length = LONG if stretched(number, steps) else SHORT
+    return data.held_out.windows(np.random.default_rng(SEED), 4 * TOKENS // length, length + 2)
+
+
+def stretched(number: int, steps: int) -> bool:
+    """Whether step `number` belongs to the last quarter."""
+    return number >= round(steps * (1 - CHATTING))
+
+
+def shape_of(number: int, steps: int) -> Shape:
+    return Shape(yarn=STRETCH if stretched(number, steps) else None)
 
 
 def rate_of(number: int, steps: int) -> float:
     """The learning rate of step `number` over its largest value."""
-    return min(1.0, (number + 1) / WARM_UP, (steps - number) / (steps - annealed_from(steps)))
+    return min(1.0, (number + 1) / WARM_UP, (steps - number) / (steps * FALLING))
 
 
 @partial(jax.jit, static_argnums=0, donate_argnums=1)
@@ -125,12 +137,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("novels", type=Path)
     parser.add_argument("run", type=Path)
-    parser.add_argument("--steps", type=int, default=2600)
+    parser.add_argument("--steps", type=int, default=2000)
     arguments = parser.parse_args()
-    shape, steps, checkpoint = Shape(), arguments.steps, arguments.run / CHECKPOINT
+    steps, checkpoint = arguments.steps, arguments.run / CHECKPOINT
+    shape = shape_of(steps, steps)
     tokenizer, data = read_data(arguments.novels, shape)
     vocabulary.save(tokenizer, shape, arguments.run)
-    held_out = data.held_out.windows(np.random.default_rng(SEED), 24, 256 + 2)
 
     number, state = 0, optimiser.start(initial(shape, jax.random.key(SEED)), initial_biases(shape))
     if checkpoint.exists():
@@ -140,6 +152,7 @@ def main() -> None:
     )
     began, first = time.monotonic(), number
     while number < steps:
+        shape = shape_of(number, steps)
         tokens, mask = batch_of(data, number, steps)
         state, measured = learn(shape, state, tokens, mask, jnp.array(number), jnp.array(rate_of(number, steps)))
         number += 1
@@ -147,6 +160,7 @@ def main() -> None:
             speed = (number - first) * TOKENS / (time.monotonic() - began)
             print(f"step {number}/{steps}  {speed:.0f} tokens/s  {describe(measured)}", flush=True)
         if number % CHECK_EVERY == 0 or number == steps:
+            held_out = held_out_for(data, number - 1, steps)
             print(f"step {number}  HELD OUT  {describe(measure(shape, state, *held_out))}", flush=True)
             save(checkpoint, number, state)
 
