@@ -186,6 +186,7 @@ class Target(WireModel):
     shell_host: Address
     shell_port: int = 9000
     revision: Identifier = "0"  # prefill feeds decode of the same revision only
+    weight: int = Field(default=100, ge=0, le=100)  # of its revision: its share of the requests
 
 
 class Routes(WireModel):

@@ -26,6 +26,7 @@ CLUSTER_WIDE = {
     ("", "pods"): OWN,
     ("", "services"): OWN,
     ("apps", "deployments"): OWN,
+    ("apps", "controllerrevisions"): OWN,
     ("", "nodes"): READ,
     ("", "secrets"): {"get", "create"},
     ("", "events"): {"create"},

@@ -1,11 +1,13 @@
 """Which instances serve: the route table and the picker. Pure: no clock, no I/O.
 
 Routes are replaced whole, by epoch. A request is prefilled and decoded by instances of one revision, for KV of one
-revision means nothing to weights of another; a revision that lacks one of the roles takes no requests. Load is the
+revision means nothing to weights of another; a revision that lacks one of the roles takes no requests. Revisions share
+the requests by weight: the next one goes to whichever had the fewest for its weight. Within a revision, load is the
 number of this frontend's own requests on an instance. The least loaded wins, ties go to the one that was picked
 longest ago, so that equal instances take turns. Instances that already failed this request are the last choice.
 """
 
+import math
 from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -31,6 +33,7 @@ class Router:
         self._load: Counter[str] = Counter()
         self._last_pick: dict[str, int] = {}
         self._picks = 0
+        self._taken: Counter[str] = Counter()  # requests given to each revision under these routes
 
     @property
     def epoch(self) -> int:
@@ -49,6 +52,7 @@ class Router:
         if not supersedes(routes, self._routes):
             return
         self._routes = routes
+        self._taken.clear()
         known = {target.instance for target in routes.targets}
         self._last_pick = {name: pick for name, pick in self._last_pick.items() if name in known}
 
@@ -63,12 +67,14 @@ class Router:
         if not targets:
             raise NoTarget(self._missing_role())
 
-        def cost(target: Target) -> tuple[bool, int, int]:
+        def cost(target: Target) -> tuple[bool, float, int, int]:
             name = target.instance
-            return name in avoid, self._load[name], self._last_pick.get(name, 0)
+            return name in avoid, self._share(target), self._load[name], self._last_pick.get(name, 0)
 
         best = min(targets, key=cost)
         self._picks += 1
+        if revision is None:
+            self._taken[best.revision] += 1
         self._last_pick[best.instance] = self._picks
         return best
 
@@ -82,6 +88,10 @@ class Router:
             self._load[target.instance] -= 1
             if not self._load[target.instance]:
                 del self._load[target.instance]
+
+    def _share(self, target: Target) -> float:
+        """Requests that its revision would have had, for each unit of its weight."""
+        return (self._taken[target.revision] + 1) / target.weight if target.weight else math.inf
 
     def _with_role(self, role: Role) -> list[Target]:
         return [target for target in self._routes.targets if target.role == role] if self._routes else []

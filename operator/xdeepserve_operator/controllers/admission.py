@@ -25,6 +25,7 @@ from xdeepserve_operator.planner.placement import Request, Shortfall, Spot, plac
 from xdeepserve_operator.planner.pods import PodView, next_attempt
 from xdeepserve_operator.resources import children
 from xdeepserve_operator.resources.group import dp_group
+from xdeepserve_operator.resources.revision import Template
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,8 @@ class Slot:
     """A DP group that is to be placed."""
 
     executor: Executor
+    template: Template
+    revision: str
     replica: int
     index: int
 
@@ -74,14 +77,15 @@ class Admission:
         """Gives faulted groups a new attempt, an instance's together; says by replica what is missing for it."""
         waiting: dict[int, Waiting] = {}
         for view in views:
-            if view.faults and view.has_revision(executor.revision):
+            template = executor.template(view.revision)
+            if view.faults and template is not None:
                 async with self._lock:
-                    shortfall = await self._move(executor, view)
+                    shortfall = await self._move(executor, template, view)
                 if shortfall is not None:
                     waiting[view.replica] = Waiting(shortfall)
         return waiting
 
-    async def _move(self, executor: Executor, view: InstanceView) -> str | None:
+    async def _move(self, executor: Executor, template: Template, view: InstanceView) -> str | None:
         ranks = [(rank.group, rank.fault) for rank in view.ranks if rank.group is not None]
         hurt = [(group, fault) for group, fault in ranks if fault is not None]
         superpod = executor.spec.superpod_ref.name
@@ -89,7 +93,7 @@ class Admission:
         if servers is None:
             return f"SuperPod {superpod} does not exist"
         # An instance lies on one chip: what still stands decides it.
-        chips = tuple(group.chip for group, fault in ranks if fault is None)[:1] or tuple(executor.spec.chips)
+        chips = tuple(group.chip for group, fault in ranks if fault is None)[:1] or tuple(template.spec.chips)
         blocks = tuple(Block(group.name, group.dies, frozenset({group.node})) for group, _ in hurt)
         plan = place(servers, [Request(executor.spec.role, superpod, chips, blocks)])
         if isinstance(plan, Shortfall):
@@ -97,7 +101,8 @@ class Admission:
         pods = _by_group(pods_of(self._store, executor))
         for group, fault in hurt:
             spot, attempt = plan.spots[group.name], next_attempt(pods[group.name], group.attempt)
-            body = _body(Slot(executor, group.replica, group.index), spot, attempt)
+            slot = Slot(executor, template, group.revision, group.replica, group.index)
+            body = _body(slot, spot, attempt)
             await self._cluster.apply("DPGroup", body)
             message = f"{fault.message}; {group.name} moves to {spot.node}"
             self._cluster.event(executor.obj, fault.reason, message, warning=True)
@@ -124,8 +129,8 @@ class Admission:
             created=executor.obj["metadata"].get("creationTimestamp", ""),
             gang=_gang(executor),
             members=1 if gang is None else gang.members,
-            begun=any(not group.leaving for group in groups),
-            missing={replica: _request(executor, needed, groups) for replica, needed in missing.items()},
+            begun=any(not group.deleted for group in groups),
+            missing={replica: _request(needed, groups) for replica, needed in missing.items()},
         )
 
     def _rivals(self, superpod: str) -> list[Executor]:
@@ -135,50 +140,51 @@ class Admission:
             if leaving(obj) or obj["spec"].get("superPodRef", {}).get("name") != superpod:
                 continue
             try:
-                found.append(Executor.read(obj, self._image))
+                found.append(Executor.read(self._store, obj, self._image))
             except ValidationError:
                 continue  # its own reconciler says so
         return found
 
 
 def missing_slots(executor: Executor, groups: Sequence[GroupView]) -> dict[int, tuple[Slot, ...]]:
-    """DP groups without a place, by wanted replica.
+    """DP groups without a place, by replica to be made or completed (see planner.goal).
 
-    A replica of an old revision is not completed, it is replaced; one whose DPGroups are being deleted waits until
-    their names are free.
+    A replica that leaves is not completed; one whose DPGroups are being deleted waits until their names are free.
     """
     held: Mapping[int, list[GroupView]] = defaultdict(list)
     for group in groups:
         held[group.replica].append(group)
+    wanted = executor.goal.made_at({replica: mine[0].revision for replica, mine in held.items()})
     missing: dict[int, tuple[Slot, ...]] = {}
-    for replica in range(executor.spec.replicas):
-        if any(group.leaving or group.revision != executor.revision for group in held[replica]):
+    for replica, revision in wanted.items():
+        template = executor.template(revision)
+        blocked = any(one.deleted or one.leaving or one.revision != revision for one in held[replica])
+        if template is None or blocked:
             continue
-        absent = set(range(executor.spec.parallelism.dp)) - {group.index for group in held[replica]}
+        absent = set(range(template.spec.parallelism.dp)) - {group.index for group in held[replica]}
         if absent:
-            missing[replica] = tuple(Slot(executor, replica, index) for index in sorted(absent))
+            missing[replica] = tuple(Slot(executor, template, revision, replica, index) for index in sorted(absent))
     return missing
 
 
-def _request(executor: Executor, slots: Sequence[Slot], groups: Sequence[GroupView]) -> Request:
+def _request(slots: Sequence[Slot], groups: Sequence[GroupView]) -> Request:
     """What is missing of a replica; on the chip of its other groups, if it has some."""
-    spec = executor.spec
+    spec = slots[0].template.spec
     chips = [group.chip for group in groups if group.replica == slots[0].replica]
     blocks = tuple(Block(slot.key, spec.parallelism.tp) for slot in slots)
     return Request(spec.role, spec.superpod_ref.name, tuple(chips[:1]) or tuple(spec.chips), blocks)
 
 
 def _body(slot: Slot, spot: Spot, attempt: int) -> Object:
-    executor = slot.executor
     return dp_group(
-        executor.obj,
-        executor.spec,
+        slot.executor.obj,
+        slot.template.spec,
         slot.replica,
         slot.index,
         node=spot.node,
         chip=spot.chip,
         attempt=attempt,
-        revision=executor.revision,
+        revision=slot.revision,
     )
 
 

@@ -1,10 +1,12 @@
 """DPGroup: keeps exactly one pod, that of the current attempt.
 
-A pod is only ever built from the spec whose revision the group carries: a group of an old revision keeps the pod it
-has, and gets none. Pods of older attempts are deleted: without grace when their die or node is dead, for nothing there
+A pod is only ever built from what the group's revision remembers: where nobody does, the group keeps the pod it has,
+and gets none. Pods of older attempts are deleted: without grace when their die or node is dead, for nothing there
 will ever end by itself; else with the shortest, for whatever was wrong with them, their clients wait for the end.
 What is wrong with the current attempt is for the TaskExecutor's reconciler to judge, since a remedy needs a place.
 """
+
+from dataclasses import replace
 
 from pydantic import ValidationError
 
@@ -48,11 +50,15 @@ class DPGroupReconciler:
             if not view.terminating or (dead and not view.forced):
                 await self._cluster.delete("Pod", pod, grace_seconds=0 if dead else OLD_ATTEMPT_GRACE_SECONDS)
         try:
-            executor = Executor.read(owner, self._image.name)
+            executor = Executor.read(self._store, owner, self._image.name)
         except ValidationError:
             return None  # the TaskExecutor's status says so
+        template = executor.template(group["spec"]["revision"])
         pod_name = children.engine_pod_name(name, attempt)
-        if group["spec"]["revision"] == executor.revision and self._store.get("Pod", namespace, pod_name) is None:
-            body = engine_pod(owner, executor.spec, group, executor.token_secret, self._image)
+        if "leaving" in group["spec"] or self._store.get("Pod", namespace, pod_name) is not None:
+            return None
+        if template is not None:
+            image = replace(self._image, name=template.image)
+            body = engine_pod(owner, template.spec, group, executor.token_secret, image)
             await self._cluster.create("Pod", body)
         return None

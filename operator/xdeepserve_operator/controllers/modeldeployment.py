@@ -6,23 +6,26 @@ comes before the annotation that remembers it: cut off in between, it is done ag
 
 from collections.abc import Mapping, Sequence
 
-from flowserve.wire import Target
 from xdeepserve_operator.api import names
 from xdeepserve_operator.api.v1alpha1.deployment import ModelDeploymentSpec, ModelDeploymentStatus, RoleStatus
+from xdeepserve_operator.controllers.history import History
 from xdeepserve_operator.controllers.objects import NameTaken, announce, controlled_by, leaving, refuse
 from xdeepserve_operator.controllers.ports import Clock, Cluster, Object, Store
 from xdeepserve_operator.controllers.routes import RouteKeeper
 from xdeepserve_operator.planner.conditions import READY, condition_for
 from xdeepserve_operator.planner.pods import PodView, view_pod
+from xdeepserve_operator.planner.progress import PROGRESSING
 from xdeepserve_operator.planner.readiness import Verdict
 from xdeepserve_operator.planner.revision import pair_of
 from xdeepserve_operator.planner.serving import (
     RoleView,
+    deployment_progress,
     deployment_verdict,
     frontend_view,
     pick_endpoint,
     ready_summary,
 )
+from xdeepserve_operator.planner.traffic import Entrance, targets
 from xdeepserve_operator.resources import children
 from xdeepserve_operator.resources.executor import replicas_to_ask, task_executor
 from xdeepserve_operator.resources.frontend import frontend_deployment, frontend_labels, frontend_service
@@ -38,10 +41,10 @@ class ModelDeploymentReconciler:
     kind = "ModelDeployment"
 
     def __init__(
-        self, store: Store, cluster: Cluster, clock: Clock, routes: RouteKeeper, *, image: EngineImage
+        self, store: Store, cluster: Cluster, clock: Clock, routes: RouteKeeper, history: History, *, image: EngineImage
     ) -> None:
         self._store, self._cluster, self._clock = store, cluster, clock
-        self._routes, self._image = routes, image
+        self._routes, self._history, self._image = routes, history, image
 
     async def reconcile(self, namespace: str | None, name: str) -> float | None:
         """One pass; see the module."""
@@ -53,6 +56,7 @@ class ModelDeploymentReconciler:
         try:
             spec = ModelDeploymentSpec.model_validate(deployment["spec"])
             token = await self._cluster.token(namespace, secret, deployment)
+            revision = await self._history.record(deployment, spec)
             roles = await self._executors(deployment, spec)
         except ValueError as error:
             await refuse(self._cluster, self.kind, deployment, error, self._clock.now())
@@ -63,12 +67,12 @@ class ModelDeploymentReconciler:
         running = [pod for pod in pods if pod.alive and pod.ip]
         known = int(deployment.get("status", {}).get("routesEpoch", 0))
         state = await self._routes.spread(
-            (namespace, name), token, [pod.ip for pod in running], self._targets(roles), known
+            (namespace, name), token, [pod.ip for pod in running], targets(self._entrances(roles)), known
         )
         view = frontend_view(entrance, spec.frontend.replicas, len(running), state.routed)
         verdict = deployment_verdict(roles, view)
         epoch = state.epoch if running and state.routed == len(running) else known
-        await self._report(deployment, roles, running, verdict, epoch)
+        await self._report(deployment, roles, running, verdict, epoch, revision)
         return STEADY_SECONDS if state.routed == len(running) else UNSETTLED_SECONDS
 
     async def _executors(self, deployment: Object, spec: ModelDeploymentSpec) -> list[RoleView]:
@@ -97,9 +101,9 @@ class ModelDeploymentReconciler:
                 await self._cluster.delete("TaskExecutor", executor)
         return roles
 
-    def _targets(self, roles: Sequence[RoleView]) -> tuple[Target, ...]:
-        """Instances that serve, and that are still asked for."""
-        targets: list[Target] = []
+    def _entrances(self, roles: Sequence[RoleView]) -> list[Entrance]:
+        """Instances that serve and stay."""
+        found: list[Entrance] = []
         for role in roles:
             if role.executor is None:
                 continue
@@ -108,17 +112,10 @@ class ModelDeploymentReconciler:
                 replica = one["index"]
                 shell = self._store.get("Pod", metadata["namespace"], children.shell_name(metadata["name"], replica))
                 host = view_pod(shell).ip if shell is not None and not leaving(shell) else ""
-                if one["ready"] and replica < role.replicas and host:
-                    targets.append(
-                        Target(
-                            instance=children.instance_name(metadata["name"], replica),
-                            role=role.type,
-                            shell_host=host,
-                            shell_port=names.PORT_CONTROL,
-                            revision=pair_of(one["revision"]),
-                        )
-                    )
-        return tuple(sorted(targets, key=lambda target: target.instance))
+                if one["ready"] and not one.get("leaving") and host:
+                    instance = children.instance_name(metadata["name"], replica)
+                    found.append(Entrance(instance, role.type, host, pair_of(one["revision"])))
+        return found
 
     async def _report(
         self,
@@ -127,6 +124,7 @@ class ModelDeploymentReconciler:
         frontends: Sequence[PodView],
         verdict: Verdict,
         routes_epoch: int,
+        revision: int,
     ) -> None:
         announce(self._cluster, deployment, verdict)
         name = children.frontend_name(deployment["metadata"]["name"])
@@ -146,7 +144,12 @@ class ModelDeploymentReconciler:
                 for role in roles
             ],
             ready_roles=ready_summary(roles),
+            revision=revision,
             routes_epoch=routes_epoch,
         ).to_wire()
-        condition = condition_for(deployment, READY, verdict.holds, verdict.reason, verdict.message, self._clock.now())
-        await self._cluster.update_status(self.kind, deployment, status | {"conditions": [condition]})
+        now = self._clock.now()
+        conditions = [
+            condition_for(deployment, kind, one.holds, one.reason, one.message, now)
+            for kind, one in ((READY, verdict), (PROGRESSING, deployment_progress(roles)))
+        ]
+        await self._cluster.update_status(self.kind, deployment, status | {"conditions": conditions})

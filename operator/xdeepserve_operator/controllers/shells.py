@@ -6,6 +6,7 @@ such a node.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from xdeepserve_operator.api import names
 from xdeepserve_operator.controllers.ports import Cluster, Store
@@ -30,9 +31,7 @@ class Shells:
 
     async def ensure(self, executor: Executor, views: Sequence[InstanceView]) -> None:
         """Makes the shells be as they should."""
-        revisions = {
-            view.replica: view.revision for view in views if view.holds_dies and view.replica < executor.spec.replicas
-        }
+        revisions = {view.replica: view.revision for view in views if view.holds_dies}
         answering = {view.replica for view in views if view.report is not None}
         present: set[int] = set()
         for pod in pods_of(self._store, executor):
@@ -47,8 +46,11 @@ class Shells:
             elif not pod.terminating and (pod.terminal or revisions.get(pod.replica) != pod.revision):
                 await self._delete(pod)
         for replica in sorted(revisions.keys() - present):
-            if revisions[replica] == executor.revision:
-                body = shell_pod(executor.obj, replica, executor.revision, executor.token_secret, self._image)
+            revision = revisions[replica]
+            template = executor.template(revision)
+            if template is not None:
+                image = replace(self._image, name=template.image)
+                body = shell_pod(executor.obj, replica, revision, executor.token_secret, image)
                 await self._cluster.create("Pod", body)
 
     async def _delete(self, pod: PodView, grace_seconds: int | None = None) -> None:

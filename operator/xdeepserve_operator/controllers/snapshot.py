@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 
 from flowserve.wire import RankReport, ShellStatus
 from xdeepserve_operator.api import names
@@ -11,6 +12,7 @@ from xdeepserve_operator.api.v1alpha1.executor import TaskExecutorSpec
 from xdeepserve_operator.api.v1alpha1.superpod import SuperPodSpec
 from xdeepserve_operator.controllers.objects import leaving
 from xdeepserve_operator.controllers.ports import Object, Store
+from xdeepserve_operator.planner.goal import Goal, stable_revision
 from xdeepserve_operator.planner.groups import GroupView, view_group
 from xdeepserve_operator.planner.instance import InstanceView, RankView
 from xdeepserve_operator.planner.pods import PodView, view_pod
@@ -18,21 +20,38 @@ from xdeepserve_operator.planner.recovery import Patience, judge
 from xdeepserve_operator.planner.revision import revision_of
 from xdeepserve_operator.planner.servers import Server, dies_held, node_health, survey
 from xdeepserve_operator.resources import children
+from xdeepserve_operator.resources.revision import Template, template_of
 
 
 @dataclass(frozen=True)
 class Executor:
-    """A TaskExecutor with its spec parsed."""
+    """A TaskExecutor with its spec parsed; its other revisions are looked up in ``store``."""
 
     obj: Object
     spec: TaskExecutorSpec
+    image: str
     revision: str
+    store: Store
 
     @classmethod
-    def read(cls, obj: Object, image: str) -> "Executor":
+    def read(cls, store: Store, obj: Object, image: str) -> "Executor":
         """Parses a TaskExecutor; pydantic's ValidationError when the spec is none of ours."""
         spec = TaskExecutorSpec.model_validate(obj["spec"])
-        return cls(obj, spec, revision_of(spec, image))
+        return cls(obj, spec, image, revision_of(spec, image), store)
+
+    def template(self, revision: str) -> Template | None:
+        """What instances of ``revision`` are made from; None when nobody remembers."""
+        if revision == self.revision:
+            return Template(self.spec, self.image)
+        stored = self.store.get("ControllerRevision", self.namespace, children.revision_name(self.name, revision))
+        return None if stored is None else template_of(stored, self.obj["spec"])
+
+    @cached_property
+    def goal(self) -> Goal:
+        """What its replicas should be."""
+        last = self.obj.get("status", {}).get("currentRevision", "")
+        stable = stable_revision(self.revision, last, self.template(last) is not None)
+        return Goal(self.spec.replicas, self.revision, stable, self.spec.update, self.spec.rollout.paused)
 
     @property
     def namespace(self) -> str:
@@ -72,12 +91,12 @@ def instances(
 ) -> tuple[InstanceView, ...]:
     """Every replica that is asked for or of which something is left, by number.
 
-    A replica of an old revision has the ranks it has; one of the current revision has all that its spec says.
+    A replica has all the ranks that its revision says; one of a revision that nobody remembers has those it has.
     """
     groups: dict[int, dict[int, GroupView]] = defaultdict(dict)
     draining: dict[int, int] = defaultdict(int)
     for group in groups_of(store, executor):
-        if group.leaving:
+        if group.deleted:
             draining[group.replica] += 1
         else:
             groups[group.replica][group.index] = group
@@ -96,7 +115,8 @@ def instances(
     def view(replica: int) -> InstanceView:
         held, report = groups.get(replica, {}), reports.get(replica)
         revision = next((one.revision for one in held.values()), executor.revision)
-        wanted = range(executor.spec.parallelism.dp) if revision == executor.revision else sorted(held)
+        template = executor.template(revision)
+        wanted = sorted(held) if template is None else range(template.spec.parallelism.dp)
         known = epochs.get(replica)
         said = {one.rank: one for one in report.ranks} if report is not None else {}
         return InstanceView(

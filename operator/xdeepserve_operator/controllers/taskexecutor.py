@@ -1,30 +1,36 @@
 """TaskExecutor: brings up its instances, keeps them whole, scales and updates them, says how they are.
 
 One pass, over what the store shows and the TE-shells answer:
-  observe → take down what is too much → move what is faulted → place what is missing → take down what is outdated →
-  TE-shell pods → rosters and memberships → statuses.
-Outdated replicas come after placing, so that one that was just taken down counts as on its way back.
+  observe → take down what has left → move what is faulted → place what is missing → let leave what is too much or
+  outdated → TE-shell pods → rosters and memberships → statuses.
+Who leaves is decided after placing, so that a replica that was just taken down counts as on its way back.
 Every step is a function of the present state, so a pass that is cut off anywhere is completed by the next one. DPGroups
 and pods carry all the memory there is; their pods are the business of the DPGroup reconciler.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
+from xdeepserve_operator.api.v1alpha1.update import Leaving
 from xdeepserve_operator.controllers.admission import Admission
 from xdeepserve_operator.controllers.fleet import Fleet
+from xdeepserve_operator.controllers.history import History
 from xdeepserve_operator.controllers.objects import announce, leaving, refuse, together
 from xdeepserve_operator.controllers.ports import Clock, Cluster, Store
 from xdeepserve_operator.controllers.shells import Shells
+from xdeepserve_operator.controllers.siblings import objections
 from xdeepserve_operator.controllers.snapshot import Executor, groups_of, instances
-from xdeepserve_operator.planner.conditions import READY, find_condition
+from xdeepserve_operator.planner.conditions import READY, find_condition, format_time
 from xdeepserve_operator.planner.executorstatus import executor_status
 from xdeepserve_operator.planner.gang import Waiting
 from xdeepserve_operator.planner.groups import GroupView
 from xdeepserve_operator.planner.groupstatus import group_status
 from xdeepserve_operator.planner.instance import InstanceView
+from xdeepserve_operator.planner.progress import progress_of
 from xdeepserve_operator.planner.readiness import executor_verdict
 from xdeepserve_operator.planner.recovery import Patience
-from xdeepserve_operator.planner.rollout import half_placed, outdated, surplus
+from xdeepserve_operator.planner.rollout import exits, half_placed, is_gone, may_stay
+from xdeepserve_operator.resources.group import marked
 from xdeepserve_operator.resources.shell import shell_selector
 
 STEADY_SECONDS = 1.0  # the fleet's heartbeat while all is well, or while waiting is all that can be done
@@ -46,12 +52,13 @@ class TaskExecutorReconciler:
         fleet: Fleet,
         admission: Admission,
         shells: Shells,
+        history: History,
         *,
         image: str,
         patience: Patience,
     ) -> None:
         self._store, self._cluster, self._clock = store, cluster, clock
-        self._fleet, self._admission, self._shells = fleet, admission, shells
+        self._fleet, self._admission, self._shells, self._history = fleet, admission, shells, history
         self._image, self._patience = image, patience
 
     async def reconcile(self, namespace: str | None, name: str) -> float | None:
@@ -60,7 +67,7 @@ class TaskExecutorReconciler:
         if obj is None or leaving(obj):
             return None  # the garbage collector takes the children
         try:
-            executor = Executor.read(obj, self._image)
+            executor = Executor.read(self._store, obj, self._image)
             token = await self._cluster.token(executor.namespace, executor.token_secret, obj)
         except ValueError as error:
             await refuse(self._cluster, self.kind, obj, error, self._clock.now())
@@ -71,17 +78,52 @@ class TaskExecutorReconciler:
             return instances(self._store, executor, reports, self._patience, self._clock.now())
 
         views = observe()
-        extra = surplus(views, executor.spec.replicas)
-        await self._take_down(executor, extra)
-        waiting = await self._admission.move(executor, [view for view in views if view not in extra])
+        await self._history.keep(executor, {view.revision for view in views if view.holds_dies})
+        gone = await self._see_off(executor, views)
+        wanted = executor.goal.made_at({view.replica: view.revision for view in views if view.holds_dies})
+        staying = [view for view in views if view.leaving is None and wanted.get(view.replica) == view.revision]
+        waiting = await self._admission.move(executor, staying)
         waiting |= await self._admission.place(executor)
-        if extra or any(view.faults or not view.placed for view in views):
+        if gone or any(view.faults or not view.placed for view in views):
             views = observe()
-        stuck = [view for view in half_placed(views) if view.replica in waiting]
-        await self._take_down(executor, [*outdated(views, executor.revision), *stuck])
+        hindrance = await self._let_leave(executor, views)
+        await self._take_down(executor, [view for view in half_placed(views) if view.replica in waiting])
+        if hindrance is None:
+            views = observe()
         await self._shells.ensure(executor, views)
         await self._fleet.steer(executor.namespace, token, views)
-        return await self._report(executor, views, waiting)
+        return await self._report(executor, views, waiting, hindrance or "")
+
+    async def _see_off(self, executor: Executor, views: Sequence[InstanceView]) -> bool:
+        """Ends what has left, keeps what is wanted again after all; True when anything changed."""
+        held = {view.replica: view.revision for view in views if view.holds_dies}
+        back = [view for view in views if may_stay(view, executor.goal, held)]
+        await self._mark(executor, back, None)
+        over = [view for view in views if is_gone(view, executor.spec.update.drain_seconds, self._clock.now())]
+        over = [view for view in over if view not in back]
+        await self._take_down(executor, over)
+        return bool(back or over)
+
+    async def _let_leave(self, executor: Executor, views: Sequence[InstanceView]) -> str | None:
+        """Lets replicas leave: those that serve after their requests, others at once.
+
+        None when some do now, otherwise what keeps the next one.
+        """
+        leaving, hindrance = exits(views, executor.goal, objections(self._store, executor, views))
+        since = format_time(self._clock.now())
+        for one in leaving:
+            if one.view.ready:
+                await self._mark(executor, [one.view], Leaving(reason=one.reason, since=since))
+        await self._take_down(executor, [one.view for one in leaving if not one.view.ready])
+        return None if leaving else hindrance
+
+    async def _mark(self, executor: Executor, views: Sequence[InstanceView], leaving: Leaving | None) -> None:
+        """Says on the DPGroups of replicas that they leave, or stay."""
+        replicas = {view.replica for view in views}
+        groups = [one for one in groups_of(self._store, executor) if one.replica in replicas and not one.deleted]
+        objects = [self._store.get("DPGroup", one.namespace, one.name) for one in groups]
+        bodies = [marked(executor.obj, obj, leaving) for obj in objects if obj is not None]
+        await together(partial(self._cluster.apply, "DPGroup"), bodies)
 
     async def _take_down(self, executor: Executor, views: Sequence[InstanceView]) -> None:
         """Deletes the DPGroups of replicas; their pods go with them."""
@@ -90,7 +132,7 @@ class TaskExecutorReconciler:
             self._fleet.forget(executor.namespace, view.name)
         await together(
             self._give_up,
-            [one for one in groups_of(self._store, executor) if one.replica in replicas and not one.leaving],
+            [one for one in groups_of(self._store, executor) if one.replica in replicas and not one.deleted],
         )
 
     async def _give_up(self, group: GroupView) -> None:
@@ -99,7 +141,7 @@ class TaskExecutorReconciler:
             await self._cluster.delete("DPGroup", obj)
 
     async def _report(
-        self, executor: Executor, views: Sequence[InstanceView], waiting: Mapping[int, Waiting]
+        self, executor: Executor, views: Sequence[InstanceView], waiting: Mapping[int, Waiting], hindrance: str
     ) -> float | None:
         """Writes the statuses; answers when to come back."""
         now = self._clock.now()
@@ -109,21 +151,14 @@ class TaskExecutorReconciler:
                 status = group_status(group, rank, now) if group else None
                 if group and status is not None:
                     await self._cluster.update_status("DPGroup", group, status)
-        before = find_condition(executor.obj, READY) or {}
-        verdict = executor_verdict(
-            views, executor.spec.replicas, executor.revision, waiting, str(before.get("reason", ""))
-        )
+        goal, before = executor.goal, find_condition(executor.obj, READY) or {}
+        verdict = executor_verdict(views, goal, waiting, str(before.get("reason", "")))
+        roomless = next((one.message for replica, one in waiting.items() if goal.is_surge(replica)), "")
+        pace = executor.spec.rollout
+        progress = progress_of(executor.obj, goal, views, pace, roomless or hindrance, now)
         announce(self._cluster, executor.obj, verdict)
-        status = executor_status(
-            executor.obj,
-            executor.spec.replicas,
-            executor.revision,
-            views,
-            waiting,
-            verdict,
-            now,
-            shell_selector(executor.name),
-        )
+        selector = shell_selector(executor.name)
+        status = executor_status(executor.obj, goal, views, waiting, verdict, progress, now, selector)
         await self._cluster.update_status(self.kind, executor.obj, status)
         if not any(view.holds_dies for view in views):
             return WAITING_SECONDS if views else None

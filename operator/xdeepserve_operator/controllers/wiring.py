@@ -9,6 +9,7 @@ from xdeepserve_operator.controllers.admission import Admission
 from xdeepserve_operator.controllers.dpgroup import DPGroupReconciler
 from xdeepserve_operator.controllers.faultinjection import FaultInjectionReconciler
 from xdeepserve_operator.controllers.fleet import Fleet
+from xdeepserve_operator.controllers.history import History
 from xdeepserve_operator.controllers.modeldeployment import ModelDeploymentReconciler
 from xdeepserve_operator.controllers.objects import label
 from xdeepserve_operator.controllers.ports import Clock, Cluster, Engines, Key, Object, Reconciler, Store
@@ -34,6 +35,7 @@ def reconcilers(
 ) -> tuple[Reconciler, ...]:
     """One reconciler a kind, sharing what they must."""
     image = EngineImage(engine_image)
+    history = History(store, cluster)
     executors = TaskExecutorReconciler(
         store,
         cluster,
@@ -41,12 +43,13 @@ def reconcilers(
         Fleet(engines, clock),
         Admission(store, cluster, image.name),
         Shells(store, cluster, image),
+        history,
         image=image.name,
         patience=patience or Patience(),
     )
     return (
         SuperPodReconciler(store, cluster, clock),
-        ModelDeploymentReconciler(store, cluster, clock, RouteKeeper(engines), image=image),
+        ModelDeploymentReconciler(store, cluster, clock, RouteKeeper(engines), history, image=image),
         executors,
         DPGroupReconciler(store, cluster, image),
         FaultInjectionReconciler(store, cluster, clock),

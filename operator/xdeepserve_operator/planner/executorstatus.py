@@ -5,9 +5,11 @@ from datetime import datetime
 from typing import Any
 
 from xdeepserve_operator.api.v1alpha1.executor import ReplicaStatus, TaskExecutorStatus
-from xdeepserve_operator.planner.conditions import READY, condition_for
+from xdeepserve_operator.planner.conditions import READY, condition_for, format_time
 from xdeepserve_operator.planner.gang import Waiting
+from xdeepserve_operator.planner.goal import Goal
 from xdeepserve_operator.planner.instance import InstanceView
+from xdeepserve_operator.planner.progress import PROGRESSING, Progress
 from xdeepserve_operator.planner.readiness import Verdict, placed_verdict
 
 PLACED = "Placed"
@@ -15,32 +17,43 @@ PLACED = "Placed"
 
 def executor_status(
     obj: Mapping[str, Any],
-    wanted: int,
-    revision: str,
+    goal: Goal,
     views: Sequence[InstanceView],
     waiting: Mapping[int, Waiting],
     ready: Verdict,
+    progress: Progress,
     now: datetime,
     selector: str,
 ) -> dict[str, Any]:
     """The whole status of the TaskExecutor ``obj``; ``waiting`` and ``ready`` as in planner.readiness."""
     held = [view for view in views if view.holds_dies]
-    placed = placed_verdict(views, wanted, waiting)
+    placed = placed_verdict(views, goal.replicas, waiting)
+    updated = {view.replica for view in held if view.has_revision(goal.target)}
     status = TaskExecutorStatus(
         observed_generation=obj["metadata"].get("generation", 0),
         replicas=len(held),
-        ready_replicas=sum(view.ready for view in held),
-        updated_replicas=sum(view.has_revision(revision) for view in held),
+        ready_replicas=sum(view.serves for view in held),
+        updated_replicas=len(updated),
+        updated_ready_replicas=progress.updated_ready,
         selector=selector,
-        current_revision=revision,
+        current_revision=goal.target if updated >= set(range(goal.replicas)) else goal.stable,
+        update_revision=goal.target,
+        progress_time=format_time(progress.time),
         instances=[
-            ReplicaStatus(index=view.replica, ready=view.ready, epoch=view.epoch, revision=view.revision)
+            ReplicaStatus(
+                index=view.replica,
+                ready=view.ready,
+                epoch=view.epoch,
+                revision=view.revision,
+                leaving=view.leaving is not None,
+            )
             for view in held
         ],
     ).to_wire()
+    verdicts = {READY: ready, PLACED: placed, PROGRESSING: progress.verdict}
     return status | {
         "conditions": [
-            condition_for(obj, READY, ready.holds, ready.reason, ready.message, now),
-            condition_for(obj, PLACED, placed.holds, placed.reason, placed.message, now),
+            condition_for(obj, kind, verdict.holds, verdict.reason, verdict.message, now)
+            for kind, verdict in verdicts.items()
         ]
     }

@@ -2,16 +2,29 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, cast
 
 from xdeepserve_operator.api.v1alpha1.base import Chip
+from xdeepserve_operator.api.v1alpha1.update import LeaveReason
+from xdeepserve_operator.planner.conditions import parse_time
+
+_LONG_AGO = datetime.min.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """Why and since when a group's instance leaves."""
+
+    reason: LeaveReason
+    since: datetime
 
 
 @dataclass(frozen=True, slots=True)
 class GroupView:
     """A DPGroup's spec and name. The object exists exactly as long as its dies are reserved.
 
-    ``leaving``: it is being deleted, and its name is free only once it is gone.
+    ``leaving``: its instance finishes what it has. ``deleted``: its name is free only once it is gone.
     """
 
     namespace: str
@@ -24,7 +37,8 @@ class GroupView:
     node: str
     attempt: int
     revision: str
-    leaving: bool
+    deleted: bool
+    leaving: Departure | None = None
 
 
 def view_group(group: Mapping[str, Any]) -> GroupView:
@@ -41,5 +55,12 @@ def view_group(group: Mapping[str, Any]) -> GroupView:
         node=spec["node"],
         attempt=spec.get("attempt", 0),
         revision=spec["revision"],
-        leaving="deletionTimestamp" in metadata,
+        deleted="deletionTimestamp" in metadata,
+        leaving=_departure(spec.get("leaving")),
     )
+
+
+def _departure(leaving: Mapping[str, Any] | None) -> Departure | None:
+    if leaving is None:
+        return None
+    return Departure(cast("LeaveReason", leaving["reason"]), parse_time(leaving["since"]) or _LONG_AGO)

@@ -8,7 +8,7 @@ about another address is about another life.
 from dataclasses import dataclass
 
 from flowserve.wire import RankReport, ShellStatus
-from xdeepserve_operator.planner.groups import GroupView
+from xdeepserve_operator.planner.groups import Departure, GroupView
 from xdeepserve_operator.planner.pods import PodView
 from xdeepserve_operator.planner.recovery import Fault
 
@@ -66,8 +66,25 @@ class InstanceView:
         return next((rank.group.revision for rank in self.ranks if rank.group is not None), "")
 
     @property
+    def leaving(self) -> Departure | None:
+        """Since when it gets no new requests; marked on one of its DP groups, it holds for all."""
+        marks = (rank.group.leaving for rank in self.ranks if rank.group is not None)
+        return next((mark for mark in marks if mark is not None), None)
+
+    @property
+    def idle(self) -> bool:
+        """Whether all of its engines say that they have no request."""
+        said = [rank.report.status if rank.report is not None else None for rank in self.ranks]
+        return all(status is not None and status.running + status.waiting == 0 for status in said)
+
+    @property
+    def serves(self) -> bool:
+        """Whether it may get new requests."""
+        return self.ready and self.leaving is None
+
+    @property
     def ready(self) -> bool:
-        """Whether it serves: every rank of today serves in the shell's epoch, and no hardware failed under one."""
+        """Whether it works: every rank of today serves in the shell's epoch, and no hardware failed under one."""
         report = self.report
         if report is None or not report.ready or self.faults or not self.placed:
             return False

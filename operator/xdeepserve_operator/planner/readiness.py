@@ -1,7 +1,7 @@
 """Ready, in one word and one sentence, for TaskExecutors.
 
-``Ready`` holds when every wanted replica runs the current revision and serves. Otherwise the worst replica gives the
-reason:
+``Ready`` holds when every wanted replica runs the revision it shall have and serves. Otherwise the worst replica gives
+the reason:
 
 | reason           | meaning                                                                         |
 |------------------|---------------------------------------------------------------------------------|
@@ -21,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from xdeepserve_operator.planner.gang import Waiting
+from xdeepserve_operator.planner.goal import Goal
 from xdeepserve_operator.planner.instance import InstanceView
 from xdeepserve_operator.planner.membership import Wait, membership_for
 
@@ -37,20 +38,19 @@ class Verdict:
     message: str
 
 
-def executor_verdict(
-    views: Sequence[InstanceView], wanted: int, revision: str, waiting: Mapping[int, Waiting], before: str
-) -> Verdict:
+def executor_verdict(views: Sequence[InstanceView], goal: Goal, waiting: Mapping[int, Waiting], before: str) -> Verdict:
     """Ready of a TaskExecutor.
 
     ``waiting`` says for replicas without room what is missing; ``before`` is the reason of the condition so far: while
     a replacement starts, an update goes on, and only what served can have to come back.
     """
+    wanted = goal.replicas
     if wanted == 0:
         return Verdict(True, "Ready", "no replica is asked for")
     mine = {view.replica: view for view in views if view.replica < wanted}
-    serving = sum(view.ready for view in mine.values())
+    serving = sum(view.serves for view in mine.values())
     returning = before in _AFTER_SERVICE
-    stages = [_stage(replica, mine.get(replica), revision, waiting, returning) for replica in range(wanted)]
+    stages = [_stage(replica, mine.get(replica), goal, waiting, returning) for replica in range(wanted)]
     late = [stage for stage in stages if stage is not None]
     if not late:
         return Verdict(True, "Ready", f"{wanted} of {wanted} instances serve")
@@ -68,13 +68,14 @@ def placed_verdict(views: Sequence[InstanceView], wanted: int, waiting: Mapping[
     held = sum(view.placed for view in views if view.replica < wanted)
     if held >= wanted:
         return Verdict(True, "Placed", f"{held} of {wanted} instances hold their dies")
-    short = any(one.short for one in waiting.values())
-    reasons = sorted(one.message for one in waiting.values() if one.short == short) or ["being placed"]
+    mine = [one for replica, one in waiting.items() if replica < wanted]
+    short = any(one.short for one in mine)
+    reasons = sorted(one.message for one in mine if one.short == short) or ["being placed"]
     return Verdict(False, "InsufficientDies" if short else "Placing", f"{held} of {wanted}; {reasons[0]}")
 
 
 def _stage(
-    replica: int, view: InstanceView | None, revision: str, waiting: Mapping[int, Waiting], returning: bool
+    replica: int, view: InstanceView | None, goal: Goal, waiting: Mapping[int, Waiting], returning: bool
 ) -> Verdict | None:
     """What keeps a replica from being ready; None when nothing does."""
     if view is None or not view.placed:
@@ -92,8 +93,11 @@ def _stage(
     if view.faults:
         text = view.faults[0].message + (f"; {waiting[replica].message}" if replica in waiting else "")
         return Verdict(False, "Faulted", f"{view.name}: {text}")
-    if not view.has_revision(revision):
-        return Verdict(False, "Updating", f"{view.name} runs an old revision")
+    if view.leaving is not None:
+        return Verdict(False, "Updating", f"{view.name} finishes its requests before it is replaced")
+    if not goal.fits(replica, view.revision):
+        pause = "; the rollout is paused" if goal.paused else ""
+        return Verdict(False, "Updating", f"{view.name} runs an old revision{pause}")
     if serves:
         return None
     # Nothing is remembered here on purpose: what is asked is only whether a membership could be had now.

@@ -15,8 +15,8 @@ from xdeepserve_operator.api.v1alpha1.executor import TaskExecutorSpec
 
 def revision_of(spec: TaskExecutorSpec, image: str) -> str:
     """Revision of pods built from ``spec`` with ``image``; 21 characters, a valid label value."""
-    pair = _digest({"model": spec.model.to_wire(), "image": image})
-    rest = _digest(
+    pair = digest({"model": spec.model.to_wire(), "image": image})
+    rest = digest(
         {
             "role": spec.role,
             "superpod": spec.superpod_ref.name,
@@ -34,6 +34,7 @@ def pair_of(revision: str) -> str:
     return revision.partition("-")[0]
 
 
-def _digest(content: dict[str, Any]) -> str:
+def digest(content: dict[str, Any]) -> str:
+    """Ten hexadecimal digits that tell contents apart."""
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:10]

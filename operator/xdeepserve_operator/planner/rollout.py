@@ -1,31 +1,79 @@
-"""Which replicas of a TaskExecutor are taken down: too many of them, or of an old revision.
+"""Which replicas of a TaskExecutor leave, and when one that leaves is gone.
 
-Scaling down starts at the highest number. A change of revision replaces one serving replica at a time; a replica that
-does not serve anyway costs nothing, so it is replaced at once and never holds the others up. Replacing means giving up
-the old DP groups: the replica is then placed anew, at the new revision, once its old pods are gone. The next one waits
-until that replica serves. A replica that has no place for lack of dies does not hold the others up either: replacing
-one in place asks for no more dies than it gives back.
+Three ways out. Scaled down: beyond the wanted number, at once, the highest first. Outdated: of a revision that is to
+be replaced, the highest first; one that does not serve anyway costs nothing and leaves at once, holding nobody up; one
+that serves leaves when the replicas that serve without it are at least the wanted number less ``maxUnavailable``, and
+when its partners of the other roles can spare it (see pairs). Surplus: a surge replica whose rollout is over, under the
+same budget. Replacing is leaving: the replica is then made anew at its new revision, on whatever dies fit.
+
+A replica without room does not hold the others up: replacing one in place asks for no more dies than it gives back.
+
+One that leaves is first taken from the routes; it is gone when it has no more requests and was given notice, or when it
+stopped serving, or at its deadline. One that is wanted again meanwhile stays, unless it was preempted.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 
+from xdeepserve_operator.api.v1alpha1.update import LeaveReason
+from xdeepserve_operator.planner.goal import Goal
 from xdeepserve_operator.planner.instance import InstanceView
 
-
-def surplus(views: Sequence[InstanceView], wanted: int) -> tuple[InstanceView, ...]:
-    """Replicas beyond ``wanted``, the highest first."""
-    return tuple(sorted((view for view in views if view.replica >= wanted), key=lambda view: -view.replica))
+NOTICE_SECONDS = 2.0  # routes are spread, and what was on its way has arrived
 
 
-def outdated(views: Sequence[InstanceView], revision: str) -> tuple[InstanceView, ...]:
-    """Replicas to replace now because they run another revision than ``revision``."""
-    held = [view for view in views if view.holds_dies]
-    old = [view for view in held if not view.has_revision(revision)]
-    idle = tuple(view for view in old if not view.ready)
-    if idle:
-        return idle
-    in_between = any(not view.ready for view in held) or any(view.draining and not view.placed for view in views)
-    return () if in_between else tuple(old[:1])
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """A replica that leaves from now on."""
+
+    view: InstanceView
+    reason: LeaveReason
+
+
+def exits(
+    views: Sequence[InstanceView], goal: Goal, objection: Callable[[Sequence[int], int], str | None]
+) -> tuple[list[Exit], str]:
+    """Replicas that begin to leave now, and why the next one may not yet.
+
+    ``objection(gone, replica)`` says what the other roles have against ``replica`` leaving after ``gone``.
+    """
+    held = [view for view in views if view.holds_dies and view.leaving is None]
+    wanted = goal.made_at({view.replica: view.revision for view in held})
+    serving = sum(view.ready for view in held)
+    roomless = sum(not view.holds_dies and not view.draining for view in views if view.replica < goal.replicas)
+    floor = max(0, goal.replicas - roomless - goal.strategy.max_unavailable)
+    leaving: list[Exit] = []
+    hindrance = ""
+    for view in sorted(held, key=lambda view: (view.ready, -view.replica)):
+        if wanted.get(view.replica) == view.revision:
+            continue
+        extra, surge = view.replica >= goal.replicas, goal.is_surge(view.replica)
+        if view.ready and (surge or not extra):
+            why = objection([one.view.replica for one in leaving], view.replica)
+            if serving - 1 < floor:
+                why = f"{serving} of {goal.replicas} instances serve, the budget says {floor} at least"
+            if why is not None:
+                hindrance = hindrance or why
+                continue
+        serving -= view.ready
+        leaving.append(Exit(view, "Outdated" if not extra else "Surplus" if surge else "ScaledDown"))
+    return leaving, hindrance
+
+
+def is_gone(view: InstanceView, drain_seconds: int, now: datetime) -> bool:
+    """Whether a replica that leaves has nothing left to finish, or no more time."""
+    if view.leaving is None:
+        return False
+    waited = (now - view.leaving.since).total_seconds()
+    return not view.ready or waited >= drain_seconds or (waited >= NOTICE_SECONDS and view.idle)
+
+
+def may_stay(view: InstanceView, goal: Goal, held: dict[int, str]) -> bool:
+    """Whether a replica that leaves is wanted again as it is."""
+    if view.leaving is None or view.leaving.reason == "Preempted":
+        return False
+    return goal.made_at(held).get(view.replica) == view.revision
 
 
 def half_placed(views: Sequence[InstanceView]) -> tuple[InstanceView, ...]:

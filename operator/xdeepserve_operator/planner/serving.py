@@ -14,7 +14,10 @@ from xdeepserve_operator.api import names
 from xdeepserve_operator.api.v1alpha1.base import RoleType
 from xdeepserve_operator.planner.conditions import READY, find_condition, is_true
 from xdeepserve_operator.planner.pods import PodView
+from xdeepserve_operator.planner.progress import PROGRESSING
 from xdeepserve_operator.planner.readiness import Verdict
+
+_UNSAID = {"status": "True", "reason": "Progressing", "message": "its TaskExecutor is being made"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +70,16 @@ def deployment_verdict(roles: Sequence[RoleView], frontend: FrontendView) -> Ver
     if frontend.routed < frontend.pods:
         return Verdict(False, "RoutesPending", f"frontend: {frontend.routed} of {frontend.pods} pods have the routes")
     return Verdict(True, "Ready", "every role serves and every frontend has the routes")
+
+
+def deployment_progress(roles: Sequence[RoleView]) -> Verdict:
+    """Progressing of a ModelDeployment: the role that is furthest from done speaks for all."""
+    order = ("ProgressDeadlineExceeded", "Paused", "Progressing", "Complete")
+    said = [(role.name, find_condition(role.executor or {}, PROGRESSING) or _UNSAID) for role in roles]
+    name, worst = min(said, key=lambda one: order.index(one[1]["reason"]))
+    if worst["reason"] == "Complete":
+        return Verdict(True, "Complete", "every role has the revision that it shall have")
+    return Verdict(worst["status"] == "True", worst["reason"], f"role {name}: {worst['message']}")
 
 
 def ready_summary(roles: Sequence[RoleView]) -> str:

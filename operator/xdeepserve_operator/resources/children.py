@@ -24,6 +24,11 @@ def engine_pod_name(group: str, attempt: int) -> str:
     return f"{group}-{attempt}"
 
 
+def revision_name(owner: str, revision: str) -> str:
+    """ControllerRevision of a TaskExecutor or a ModelDeployment."""
+    return f"{owner}-{revision}"
+
+
 def shell_name(executor: str, replica: int) -> str:
     """TE-shell pod of a replica."""
     return f"{instance_name(executor, replica)}-shell"

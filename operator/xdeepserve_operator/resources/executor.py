@@ -12,6 +12,7 @@ from xdeepserve_operator.api import names
 from xdeepserve_operator.api.v1alpha1.base import LocalReference
 from xdeepserve_operator.api.v1alpha1.deployment import ModelDeploymentSpec, Role
 from xdeepserve_operator.api.v1alpha1.executor import EngineTuning, Gang, TaskExecutorSpec
+from xdeepserve_operator.api.v1alpha1.update import Pace
 from xdeepserve_operator.resources import children
 from xdeepserve_operator.resources.metadata import child_metadata, deployment_labels
 
@@ -30,6 +31,8 @@ def task_executor(
         model=spec.model,
         tuning=EngineTuning(max_batch_per_group=role.max_batch_per_group),
         resources=role.resources,
+        update=role.update,
+        rollout=Pace(paused=spec.rollout.paused, progress_deadline_seconds=spec.rollout.progress_deadline_seconds),
         gang=Gang(name=name, members=len(spec.roles)),
         control_token_secret_ref=LocalReference(name=children.control_secret_name(name)),
     ).to_wire()

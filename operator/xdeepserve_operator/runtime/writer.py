@@ -33,6 +33,7 @@ RESOURCES: dict[str, Resource] = {
         resources.PODS,
         resources.NODES,
         resources.DEPLOYMENTS,
+        resources.CONTROLLERREVISIONS,
         resources.SERVICES,
     )
 }

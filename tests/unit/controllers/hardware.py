@@ -38,6 +38,7 @@ class Process:
         self.membership: Membership | None = None  # an engine's, or a shell's
         self.joined = False
         self.broken = False
+        self.running = 0  # requests in an engine
         self.roster: dict[int, str] = {}
         self.heard: dict[tuple[int, str], tuple[float, EngineStatus | None]] = {}
         self.routes: Routes | None = None
@@ -52,6 +53,7 @@ class Process:
             fabric_uri=f"shm:///{self.incarnation}",
             state=state,
             epoch=epoch,
+            running=self.running,
         )
 
 

@@ -53,7 +53,18 @@ async def update(world: World) -> None:
     world.api.edit(world.get("ModelDeployment", "chat"), lambda obj: obj["spec"].update(model=model))
 
 
-@pytest.mark.parametrize("happens", [break_nothing, kill_die, scale, update])
+async def surge(world: World) -> None:
+    """The same, with new instances beside the old ones first."""
+
+    def change(obj: manifests.Object) -> None:
+        for role in obj["spec"]["roles"]:
+            role["update"] = {"maxUnavailable": 0, "maxSurge": 1}
+
+    world.api.edit(world.get("ModelDeployment", "chat"), change)
+    await update(world)
+
+
+@pytest.mark.parametrize("happens", [break_nothing, kill_die, scale, update, surge])
 async def test_dying_at_any_write_changes_nothing_in_the_end(happens) -> None:  # type: ignore[no-untyped-def]
     calm = await start()
     await happens(calm)

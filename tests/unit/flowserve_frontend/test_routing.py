@@ -100,3 +100,25 @@ def test_load_survives_new_routes():
     with changing.hold(D0):
         changing.replace(Routes(deployment="chat", epoch=2, targets=(P0, D0, D2)))
         assert {changing.pick("Decode").instance for _ in range(3)} == {"d2"}
+
+
+def test_revisions_share_the_requests_by_weight():
+    def weighted(instance: str, role: Role, revision: str, weight: int) -> Target:
+        return target(instance, role, revision).model_copy(update={"weight": weight})
+
+    roles: tuple[Role, ...] = ("Prefill", "Decode")
+    targets = [weighted(f"{role[0]}{n}", role, "old", 75) for role in roles for n in range(3)]
+    targets += [weighted(f"{role[0]}9", role, "new", 25) for role in roles]
+    shifting = router(*targets)
+    picks = Counter(shifting.pick("Prefill").revision for _ in range(40))
+    assert picks == {"old": 30, "new": 10}
+    assert shifting.pick("Decode", revision="new").instance == "D9"
+    shifting.replace(Routes(deployment="chat", epoch=2, targets=targets[:3] + targets[6:]))
+    assert shifting.pick("Prefill", {"P9"}).revision == "new", "old lacks decode now"
+
+
+def test_a_revision_without_weight_gets_requests_only_when_nothing_else_is_left():
+    none = [one.model_copy(update={"weight": 0}) for one in (target("p9", "Prefill", "9"), target("d9", "Decode", "9"))]
+    mixed = router(P0, D0, *none)
+    assert {mixed.pick("Prefill").instance for _ in range(5)} == {"p0"}
+    assert mixed.pick("Prefill", {"p0"}).instance == "p9"

@@ -6,7 +6,7 @@ from typing import Any
 from flowserve.wire import EngineState, EngineStatus, RankReport, ShellStatus
 from xdeepserve_operator.api import names
 from xdeepserve_operator.api.v1alpha1.base import Chip
-from xdeepserve_operator.planner.groups import GroupView
+from xdeepserve_operator.planner.groups import Departure, GroupView
 from xdeepserve_operator.planner.instance import InstanceView, RankView
 from xdeepserve_operator.planner.pods import PodView, view_pod
 from xdeepserve_operator.planner.recovery import Fault
@@ -69,10 +69,18 @@ def pod_view(**fields: Any) -> PodView:
     return view_pod(pod(**fields))
 
 
-def group(index: int = 0, *, replica: int = 0, revision: str = "r1", attempt: int = 0, node: str = "n0") -> GroupView:
+def group(
+    index: int = 0,
+    *,
+    replica: int = 0,
+    revision: str = "r1",
+    attempt: int = 0,
+    node: str = "n0",
+    leaving: Departure | None = None,
+) -> GroupView:
     """A placed DP group of one die."""
     name = f"te-{replica}-dp{index}"
-    return GroupView("default", name, "te", replica, index, 1, "910C", node, attempt, revision, leaving=False)
+    return GroupView("default", name, "te", replica, index, 1, "910C", node, attempt, revision, False, leaving)
 
 
 def status(rank: int, *, epoch: int = 0, state: EngineState = "Waiting", life: int = 0) -> EngineStatus:
@@ -92,6 +100,7 @@ def instance(
     revision: str = "r1",
     fault: Fault | None = None,
     placed: bool = True,
+    leaving: Departure | None = None,
 ) -> InstanceView:
     """An instance whose shell reports ``statuses`` (None: never heard) and spreads ``epoch``."""
     reports = tuple(
@@ -101,7 +110,7 @@ def instance(
     ranks = tuple(
         RankView(
             rank,
-            group(rank, replica=replica, revision=revision) if placed else None,
+            group(rank, replica=replica, revision=revision, leaving=leaving) if placed else None,
             _at(rank) if placed else None,
             reports[rank],
             fault if rank == 0 else None,

@@ -2,7 +2,9 @@ from dataclasses import replace
 
 import pytest
 
+from xdeepserve_operator.api.v1alpha1.update import UpdateStrategy
 from xdeepserve_operator.planner.gang import Waiting
+from xdeepserve_operator.planner.goal import Goal
 from xdeepserve_operator.planner.instance import InstanceView
 from xdeepserve_operator.planner.pods import EngineError
 from xdeepserve_operator.planner.readiness import executor_verdict, placed_verdict
@@ -18,7 +20,8 @@ LOST = Fault("DieUnhealthy", "die 3 is unhealthy")
 def verdict(
     *views: InstanceView, wanted: int = 1, waiting: dict[int, Waiting] | None = None, before: str = "Ready"
 ) -> str:
-    found = executor_verdict(views, wanted, "r1", waiting or {}, before)
+    goal = Goal(wanted, "r1", "r1", UpdateStrategy())
+    found = executor_verdict(views, goal, waiting or {}, before)
     assert found.holds == (found.reason == "Ready")
     return f"{found.reason}: {found.message}"
 

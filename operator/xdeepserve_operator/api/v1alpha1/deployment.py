@@ -18,6 +18,7 @@ from xdeepserve_operator.api.v1alpha1.base import (
     list_map,
 )
 from xdeepserve_operator.api.v1alpha1.executor import ModelSource, Parallelism, RoleResources
+from xdeepserve_operator.api.v1alpha1.update import Rollout, UpdateStrategy
 
 
 class Role(ApiModel):
@@ -34,6 +35,7 @@ class Role(ApiModel):
     parallelism: Parallelism = Field(default_factory=Parallelism, description="Spread of an instance over dies.")
     max_batch_per_group: int = Field(default=8, ge=1, le=512, description="Sequences a DP group runs at once.")
     resources: RoleResources = Field(default_factory=RoleResources, description="Requests of an engine pod.")
+    update: UpdateStrategy = Field(default_factory=UpdateStrategy, description="Budgets of a change of revision.")
 
 
 class Frontend(ApiModel):
@@ -72,6 +74,7 @@ class ModelDeploymentSpec(ApiModel):
     )
     frontend: Frontend = Field(default_factory=Frontend, description="The entrance.")
     slo: ServiceLevel | None = Field(default=None, description="What users were promised.")
+    rollout: Rollout = Field(default_factory=Rollout, description="Pace of a change of revision.")
 
 
 class RoleStatus(ApiModel):
@@ -97,5 +100,6 @@ class ModelDeploymentStatus(ApiModel):
     ready_roles: Annotated[str, StringConstraints(max_length=128)] = Field(
         default="", description="Ready instances by type, for the printer: 'P 1/1 D 1/1'."
     )
+    revision: int = Field(default=0, ge=0, description="Number of the revision in force, to go back to later.")
     routes_epoch: int = Field(default=0, ge=0, description="Epoch of the routes every frontend has; 0 before any.")
     conditions: Conditions = Field(default_factory=list)

@@ -15,11 +15,13 @@ from xdeepserve_operator.api.v1alpha1.base import (
     Name,
     RoleType,
     Rule,
+    Timestamp,
     admission,
     chip_rules,
     immutable,
     list_map,
 )
+from xdeepserve_operator.api.v1alpha1.update import Pace, UpdateStrategy
 
 Revision = Annotated[str, StringConstraints(max_length=63)]
 
@@ -97,6 +99,8 @@ class TaskExecutorSpec(ApiModel):
     tuning: EngineTuning = Field(default_factory=EngineTuning, description="Limits of a DP group.")
     resources: RoleResources = Field(default_factory=RoleResources, description="Requests of an engine pod.")
     gang: Gang | None = Field(default=None, description="TaskExecutors placed together the first time.")
+    update: UpdateStrategy = Field(default_factory=UpdateStrategy, description="Budgets of a change of revision.")
+    rollout: Pace = Field(default_factory=Pace, description="Pace of a change of revision.")
     control_token_secret_ref: LocalReference | None = Field(
         default=None, description="Secret whose key 'token' opens the control routes; made when absent."
     )
@@ -109,6 +113,7 @@ class ReplicaStatus(ApiModel):
     ready: bool = Field(description="Whether every rank has joined the current epoch and the shell answers.")
     epoch: int = Field(ge=0, description="Epoch of its membership; 0 before the first.")
     revision: Revision = Field(description="Revision it runs.")
+    leaving: bool = Field(default=False, description="Whether it gets no new requests and only finishes those it has.")
 
 
 class TaskExecutorStatus(ApiModel):
@@ -116,13 +121,16 @@ class TaskExecutorStatus(ApiModel):
 
     observed_generation: int = Field(default=0, ge=0, description="Generation this status speaks of.")
     replicas: int = Field(default=0, ge=0, description="Instances that hold dies.")
-    ready_replicas: int = Field(default=0, ge=0, description="Instances that serve.")
-    updated_replicas: int = Field(default=0, ge=0, description="Instances of the current revision.")
+    ready_replicas: int = Field(default=0, ge=0, description="Instances that serve and stay.")
+    updated_replicas: int = Field(default=0, ge=0, description="Instances of the update revision.")
+    updated_ready_replicas: int = Field(default=0, ge=0, description="Those of them that serve.")
     selector: Annotated[str, StringConstraints(max_length=512)] = Field(
         default="", description="Selects the TE-shell pods, one an instance, for /scale."
     )
-    current_revision: Revision = Field(default="", description="Hash of the spec that new pods get.")
+    current_revision: Revision = Field(default="", description="Revision that every instance had last.")
+    update_revision: Revision = Field(default="", description="Revision that instances are brought to.")
+    progress_time: Timestamp | None = Field(default=None, description="When the rollout last came further, RFC 3339.")
     instances: list[ReplicaStatus] = Field(
-        default_factory=list, max_length=256, description="Instances by number.", json_schema_extra=list_map("index")
+        default_factory=list, max_length=288, description="Instances by number.", json_schema_extra=list_map("index")
     )
     conditions: Conditions = Field(default_factory=list)

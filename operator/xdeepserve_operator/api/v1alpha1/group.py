@@ -18,6 +18,7 @@ from xdeepserve_operator.api.v1alpha1.base import (
     list_map,
 )
 from xdeepserve_operator.api.v1alpha1.executor import Revision
+from xdeepserve_operator.api.v1alpha1.update import Leaving
 
 RankState = Literal["Pending", "Starting", "Joined", "Silent", "Failed"]
 
@@ -34,7 +35,7 @@ class DPGroupSpec(ApiModel):
     executor_ref: LocalReference = Field(description="TaskExecutor it belongs to.")
     role: RoleType = Field(description="Role of that TaskExecutor.")
     module: Literal["Full", "Attention", "Expert"] = Field(default="Full", description="Part of the model it runs.")
-    replica: int = Field(ge=0, le=255, description="Instance it belongs to.")
+    replica: int = Field(ge=0, le=287, description="Instance it belongs to.")
     index: int = Field(ge=0, le=1023, description="Its number in the instance: the DP rank.")
     dies: int = Field(ge=1, le=16, description="Dies it needs, all on one server.")
     chip: Chip = Field(description="Chip of its server.")
@@ -43,6 +44,9 @@ class DPGroupSpec(ApiModel):
         default=0, ge=0, le=99999, description="Counts pods made for the group; part of the pod's name."
     )
     revision: Revision = Field(description="Revision of its pod.")
+    leaving: Leaving | None = Field(
+        default=None, description="Set while its instance finishes the requests it has before it is taken down."
+    )
 
 
 class RankStatus(ApiModel):

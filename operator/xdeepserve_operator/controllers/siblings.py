@@ -1,0 +1,64 @@
+"""A TaskExecutor among the other roles of its ModelDeployment, which are as their own reconcilers last said."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from pydantic import ValidationError
+
+from xdeepserve_operator.api import names
+from xdeepserve_operator.controllers.objects import label, leaving
+from xdeepserve_operator.controllers.ports import Object, Store
+from xdeepserve_operator.controllers.snapshot import Executor
+from xdeepserve_operator.planner.instance import InstanceView
+from xdeepserve_operator.planner.pairs import Member, RoleState, objection
+from xdeepserve_operator.planner.revision import pair_of
+
+
+def objections(
+    store: Store, executor: Executor, views: Sequence[InstanceView]
+) -> Callable[[Sequence[int], int], str | None]:
+    """What the roles say to a replica of ``executor`` leaving after others have; see planner.rollout."""
+    staying = [view for view in views if view.holds_dies and view.leaving is None]
+    mine = _role(executor, [(view.replica, view.revision, view.ready) for view in staying])
+    others = [_role(one, _reported(one.obj)) for one in _siblings(store, executor)]
+
+    def ask(gone: Sequence[int], replica: int) -> str | None:
+        left = mine
+        for one in gone:
+            left = left.without(one)
+        return objection([left, *others], mine.name, replica)
+
+    return ask
+
+
+def _role(executor: Executor, instances: Sequence[tuple[int, str, bool]]) -> RoleState:
+    goal = executor.goal
+    return RoleState(
+        name=executor.name,
+        type=executor.spec.role,
+        replicas=goal.replicas,
+        floor=min(goal.replicas, len(instances)) - goal.strategy.max_unavailable,
+        target=pair_of(goal.target),
+        members=tuple(
+            Member(replica, pair_of(revision), serves, goal.movable(replica, revision))
+            for replica, revision, serves in instances
+        ),
+    )
+
+
+def _reported(obj: Object) -> list[tuple[int, str, bool]]:
+    """Instances in a TaskExecutor's status that stay: number, revision, whether it serves."""
+    instances = obj.get("status", {}).get("instances") or ()
+    return [(one["index"], one["revision"], one["ready"]) for one in instances if not one.get("leaving")]
+
+
+def _siblings(store: Store, executor: Executor) -> Iterable[Executor]:
+    deployment = label(executor.obj, names.LABEL_DEPLOYMENT)
+    if not deployment:
+        return
+    for obj in store.list("TaskExecutor", executor.namespace, {names.LABEL_DEPLOYMENT: deployment}):
+        if leaving(obj) or obj["metadata"]["name"] == executor.name:
+            continue
+        try:
+            yield Executor.read(store, obj, executor.image)
+        except ValidationError:
+            continue  # its own reconciler says so
