@@ -5,6 +5,7 @@ package holds the memory (`Endpoint`), the collectives of a group in lockstep (`
 p2p over a ring (`Channel`), and the drivers that run their steps (`run`, `arun`). README.md has an example of each.
 """
 
+from xccl.a2e import AttentionGroup, ExpertGroup
 from xccl.alltoall import Dispatched
 from xccl.channel import Channel
 from xccl.doorbell import Doorbell
@@ -32,6 +33,7 @@ from xccl.tcp_listener import Network
 from xccl.uri import Peer
 
 __all__ = [
+    "AttentionGroup",
     "BadSegment",
     "Broken",
     "Channel",
@@ -40,6 +42,7 @@ __all__ = [
     "Doorbell",
     "Endpoint",
     "EventMismatch",
+    "ExpertGroup",
     "Group",
     "Layout",
     "LayoutMismatch",

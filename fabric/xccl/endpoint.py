@@ -5,6 +5,7 @@ are files of its directory:
 
     <incarnation>.endpoint         says that the endpoint exists; lives as long as it does
     <incarnation>.group-<epoch>    what peers of that epoch write and read
+    <incarnation>.a2e-<epoch>-<domain>    the same between attention and expert dies
     <incarnation>.ring-<peer>      what that p2p peer writes
 
 A peer that sees these files maps them; one that does not, being on another host, reaches the same memory over TCP if
@@ -189,6 +190,11 @@ class Endpoint:
 def group_name(epoch: int) -> str:
     """The name of an epoch's group segment."""
     return f"group-{epoch}"
+
+
+def a2e_name(epoch: int, domain: int) -> str:
+    """The name of the segment of an epoch's A2E and E2A with one domain."""
+    return f"a2e-{epoch}-{domain}"
 
 
 def ring_name(sender: str) -> str:

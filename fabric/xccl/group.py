@@ -8,15 +8,14 @@ so the group refuses further use: leave, and join the next epoch.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from xccl.alltoall import AllToAll, Dispatched
 from xccl.endpoint import Endpoint, Reached, group_name
 from xccl.errors import Broken
-from xccl.routing import Floats, Integers, route
+from xccl.routing import Floats, Integers, check_array, route
 from xccl.shm import Segment
 from xccl.steps import Steps
 from xccl.uri import Peer
@@ -87,7 +86,7 @@ class Group:
         Raises ValueError for shapes, types or ids that do not fit; PeerLost, EventMismatch, CorruptField.
         """
         layout = self._layout
-        _check("x", x, np.float32, (expert_ids.shape[0], layout.hidden))
+        check_array("x", x, np.float32, (expert_ids.shape[0], layout.hidden))
         if expert_ids.ndim != 2 or expert_ids.shape[0] > layout.max_tokens or expert_ids.shape[1] > layout.top_k:
             raise ValueError(f"expert_ids is {expert_ids.shape}, at most ({layout.max_tokens}, {layout.top_k})")
         sent = route(expert_ids, owner, self.size)
@@ -99,10 +98,10 @@ class Group:
         y: f32[N, H], row by row the result for `dispatched.tokens`; weights: f32[T, K]. Returns f32[T, H].
         Raises ValueError for shapes or types that do not fit; PeerLost, EventMismatch, CorruptField.
         """
-        _check("y", y, np.float32, dispatched.tokens.shape)
+        check_array("y", y, np.float32, dispatched.tokens.shape)
         if weights.ndim != 2 or weights.size != dispatched.sent.order.size:
             raise ValueError(f"weights is {weights.shape}, but {dispatched.sent.order.size} pairs were dispatched")
-        _check("weights", weights, np.float32, weights.shape)
+        check_array("weights", weights, np.float32, weights.shape)
         return self._exclusively(self._protocol.combine(y, dispatched, weights))
 
     def _exclusively(self, steps: Steps[T]) -> Steps[T]:
@@ -112,8 +111,3 @@ class Group:
         result = yield from steps
         self._usable = True
         return result
-
-
-def _check(name: str, array: NDArray[Any], dtype: type[np.generic], shape: tuple[int, ...]) -> None:
-    if array.dtype != dtype or array.shape != shape or not array.flags.c_contiguous:
-        raise ValueError(f"{name} must be a C-contiguous {dtype.__name__}{shape}, is {array.dtype}{array.shape}")

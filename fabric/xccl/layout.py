@@ -44,6 +44,7 @@ _LIMITS: Final = {
 
 _SHAPING: Final = {
     "group": ("max_peers", "max_tokens", "hidden", "top_k"),
+    "a2e": ("max_tokens", "hidden", "top_k"),
     "ring": ("ring_slots", "slot_bytes"),
 }
 
@@ -107,10 +108,10 @@ class GroupMap:
 
     def __init__(self, layout: Layout) -> None:
         self._peers = layout.max_peers
-        self._experts = _page_up(HEADER_BYTES + len(Kind) * layout.max_peers * 2 * FIELD_STRIDE)
-        self._experts_stride = _page_up(layout.rows * _I32)
+        self._experts = page_up(HEADER_BYTES + len(Kind) * layout.max_peers * 2 * FIELD_STRIDE)
+        self._experts_stride = page_up(layout.rows * _I32)
         self._tokens = self._experts + 2 * self._experts_stride
-        self._tokens_stride = _page_up(layout.rows * layout.row_bytes)
+        self._tokens_stride = page_up(layout.rows * layout.row_bytes)
         self._returned = self._tokens + 2 * self._tokens_stride
         self._returned_stride = layout.max_peers * self._tokens_stride
         self.total = self._returned + 2 * self._returned_stride
@@ -139,9 +140,9 @@ class RingMap:
         self.acknowledged = HEADER_BYTES
         self._slots = layout.ring_slots
         self._fields = HEADER_BYTES + FIELD_STRIDE
-        self._payload = _page_up(self._fields + layout.ring_slots * FIELD_STRIDE)
+        self._payload = page_up(self._fields + layout.ring_slots * FIELD_STRIDE)
         self._slot_bytes = layout.slot_bytes
-        self.total = _page_up(self._payload + layout.ring_slots * layout.slot_bytes)
+        self.total = page_up(self._payload + layout.ring_slots * layout.slot_bytes)
 
     def field(self, tail: int) -> int:
         """The field of the slot that chunk number `tail` (counted from 1 for the ring's life) uses."""
@@ -151,5 +152,6 @@ class RingMap:
         return self._payload + tail % self._slots * self._slot_bytes
 
 
-def _page_up(nbytes: int) -> int:
+def page_up(nbytes: int) -> int:
+    """`nbytes`, rounded up to whole pages."""
     return -(-nbytes // HEADER_BYTES) * HEADER_BYTES

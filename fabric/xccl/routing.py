@@ -27,6 +27,12 @@ class Route:
     counts: tuple[int, ...]
 
 
+def check_array(name: str, array: NDArray[Any], dtype: type[np.generic], shape: tuple[int, ...]) -> None:
+    """Raise ValueError unless `array` is C-contiguous, of that type and shape."""
+    if array.dtype != dtype or array.shape != shape or not array.flags.c_contiguous:
+        raise ValueError(f"{name} must be a C-contiguous {dtype.__name__}{shape}, is {array.dtype}{array.shape}")
+
+
 def route(expert_ids: Integers, owner: Integers, ranks: int) -> Route:
     """Sort pairs by the rank that owns their expert.
 

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
+
+from numpy.typing import NDArray
 
 from xccl import header as head
+from xccl.atomics import Offsets
 from xccl.errors import PeerLost
 from xccl.layout import HEADER_BYTES, Layout
 from xccl.liveness import Owner
-from xccl.memory import Buffer
+from xccl.memory import Buffer, Rows
 from xccl.operations import Add, Load, Operation, Read, Store, Write
 from xccl.steps import Steps
 from xccl.tcp_frames import MAX_FRAME, find_frame, frames, unpack_word
@@ -46,11 +49,22 @@ class TcpMemory:
     def add(self, offset: int, value: int) -> Steps[int]:
         return (yield from self.batch([Add(offset, value)]))[0]
 
+    def add_each(self, offsets: Offsets, value: int) -> Steps[None]:
+        yield from self.batch([Add(offset, value) for offset in offsets.tolist()])
+
     def read(self, offset: int, into: Buffer) -> Steps[None]:
         yield from self.batch([Read(offset, into)])
 
     def write(self, offset: int, data: Buffer) -> Steps[None]:
         yield from self.batch([Write(offset, data)])
+
+    def read_rows(self, offset: int, rows: Rows, into: NDArray[Any]) -> Steps[None]:
+        stride = into.strides[0]
+        yield from self.batch([Read(offset + row * stride, into[i : i + 1]) for i, row in enumerate(rows.tolist())])
+
+    def write_rows(self, offset: int, rows: Rows, data: NDArray[Any]) -> Steps[None]:
+        stride = data.strides[0]
+        yield from self.batch([Write(offset + row * stride, data[i : i + 1]) for i, row in enumerate(rows.tolist())])
 
     def batch(self, operations: Sequence[Operation]) -> Steps[list[int]]:
         """Carry out `operations` in order with as few frames as they fit in; returns what loads and adds give."""

@@ -20,6 +20,8 @@ from xccl import (
     BadSegment,
     Channel,
     Endpoint,
+    Group,
+    Layout,
     LayoutMismatch,
     LinkBroken,
     Network,
@@ -34,7 +36,8 @@ from xccl import (
 )
 from xccl import tcp_auth as auth
 from xccl.layout import HEADER_BYTES
-from xccl.operations import Add, Load, Read, Store, Write, batch
+from xccl.operations import Add, Load, Operation, Read, Store, Write, batch
+from xccl.routing import Floats
 from xccl.tcp_auth import Claim
 from xccl.tcp_frames import LENGTH, MAX_FRAME, PIECE, find_frame
 from xccl.tcp_link import Link
@@ -47,7 +50,7 @@ CLOSED_WITHIN = 5.0
 
 
 @contextmanager
-def hosts(number: int, layout: object = SMALL) -> Iterator[list[Endpoint]]:
+def hosts(number: int, layout: Layout = SMALL) -> Iterator[list[Endpoint]]:
     """Endpoints that see nothing of each other's directories."""
     with ExitStack() as stack:
         made = []
@@ -87,9 +90,30 @@ def test_one_sided_operations_reach_the_owners_memory() -> None:
         assert into == data
 
 
+def test_rows_are_gathered_and_scattered(pair: list[Endpoint]) -> None:
+    memory, begin = segment_of(pair).memory, HEADER_BYTES + 64
+    data = np.arange(6, dtype=np.int16).reshape(3, 2)
+    run(memory.write_rows(begin, np.array([4, 0, 2]), data), timeout=10)
+    own = np.frombuffer(pair[1].own("ring-die-0", 0).memory.buffer, np.int16, 10, begin).reshape(5, 2)
+    assert own.tolist() == [[2, 3], [0, 0], [4, 5], [0, 0], [0, 1]]
+    into = np.empty((2, 2), np.int16)
+    run(memory.read_rows(begin, np.array([2, 4]), into), timeout=10)
+    assert into.tolist() == [[4, 5], [0, 1]]
+    words = np.empty(2, np.int16)
+    run(memory.read_rows(begin, np.array([5, 0]), words), timeout=10)
+    assert words.tolist() == [5, 2]
+
+
+def test_words_are_counted_up_together(pair: list[Endpoint]) -> None:
+    memory, offsets = segment_of(pair).memory, HEADER_BYTES + 8 * np.array([0, 3, 0])
+    run(memory.add_each(offsets, 5), timeout=10)
+    own = pair[1].own("ring-die-0", 0).memory
+    assert [own.peek(HEADER_BYTES + 8 * i) for i in range(4)] == [10, 0, 0, 5]
+
+
 def test_a_batch_is_carried_out_in_order(pair: list[Endpoint]) -> None:
     memory, begin, into = segment_of(pair).memory, HEADER_BYTES, bytearray(8)
-    operations = [
+    operations: list[Operation] = [
         Store(begin, 5),
         Add(begin, 2),
         Load(begin),
@@ -127,7 +151,7 @@ def test_p2p_over_tcp_both_ways(pair: list[Endpoint]) -> None:
 def test_a_group_over_tcp_computes_what_one_over_shared_memory_does() -> None:
     owner = np.array([0, 1, 2], np.int32)
 
-    def layer(group: object, rank: int) -> Steps[np.ndarray]:
+    def layer(group: Group, rank: int) -> Steps[Floats]:
         rng = np.random.default_rng(rank)
         x = rng.standard_normal((rank * 2, SMALL.hidden)).astype(np.float32)
         ids = rng.integers(0, 3, (rank * 2, 2))
@@ -265,7 +289,7 @@ def test_a_listener_without_the_secret_is_not_believed(pair: list[Endpoint]) -> 
         accepted, _ = server.accept()
         with accepted:
             accepted.sendall(auth.greeting())
-            accepted.sendall(auth.verdict(bytes(32), bytes(auth.GREETING_BYTES), bytes(auth.CLAIM_BYTES), 1))
+            accepted.sendall(auth.verdict(bytes(32), bytes(auth.GREETING_BYTES), bytes(auth.CLAIM_BYTES), auth.Verdict.WELCOME))
             with pytest.raises(NotAuthentic, match="does not hold the group's secret"):
                 run(connecting, timeout=10)
 

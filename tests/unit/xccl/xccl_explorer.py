@@ -19,11 +19,18 @@ from types import FunctionType
 from typing import Any
 
 import numpy as np
+from xccl_a2e_world import Batch
 
+from xccl.a2e_attention import Attention, Sent
+from xccl.a2e_die import Traffic
+from xccl.a2e_expert import Arrived, Expert
+from xccl.a2e_layout import A2EMap
+from xccl.a2e_plan import Plan
 from xccl.alltoall import AllToAll, Dispatched
 from xccl.channel import Ring
 from xccl.layout import GroupMap, Layout, RingMap
 from xccl.memory import Buffer, MappedMemory, octets
+from xccl.operations import Read
 from xccl.routing import Route
 from xccl.steps import Steps
 
@@ -162,15 +169,17 @@ def _frozen(value: Any) -> Hashable:
             return value.shape, value.tobytes()
         case memoryview() | bytearray():
             return bytes(value)
-        case slice():
+        case slice() | range():
             return value.start, value.stop
+        case Read():
+            return value.offset, _frozen(value.into)
         case tuple() | list():
             return tuple(_frozen(item) for item in value)
         case dict():
             return tuple((str(key), _frozen(item)) for key, item in value.items())
-        case Ring() | AllToAll() | Route() | Dispatched():
+        case Ring() | AllToAll() | Route() | Dispatched() | Attention() | Expert() | Sent() | Arrived():
             return _frozen(vars(value))
-        case Layout() | GroupMap() | RingMap() | FunctionType() | type():
+        case Layout() | GroupMap() | RingMap() | A2EMap() | Plan() | Traffic() | Batch() | FunctionType() | type():
             return ()  # never changes
     raise TypeError(f"a {type(value).__name__} is held across a step: say here what of it is state")
 
