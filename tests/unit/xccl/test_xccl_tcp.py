@@ -94,6 +94,7 @@ def test_rows_are_gathered_and_scattered(pair: list[Endpoint]) -> None:
     memory, begin = segment_of(pair).memory, HEADER_BYTES + 64
     data = np.arange(6, dtype=np.int16).reshape(3, 2)
     run(memory.write_rows(begin, np.array([4, 0, 2]), data), timeout=10)
+    run(memory.load(HEADER_BYTES), timeout=10)  # what went before has arrived
     own = np.frombuffer(pair[1].own("ring-die-0", 0).memory.buffer, np.int16, 10, begin).reshape(5, 2)
     assert own.tolist() == [[2, 3], [0, 0], [4, 5], [0, 0], [0, 1]]
     into = np.empty((2, 2), np.int16)
