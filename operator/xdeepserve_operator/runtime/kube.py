@@ -163,7 +163,7 @@ class KubeApi:
         query["limit"] = str(PAGE)
         while True:
             page = await self._object("list", "GET", resource, resource.path(namespace), params=query, headers=headers)
-            items = [*items, *page["items"]]
+            items = [*items, *(page["items"] or ())]  # an empty list of metadata is null
             metadata = page["metadata"]
             if not metadata.get("continue"):
                 return items, metadata["resourceVersion"]

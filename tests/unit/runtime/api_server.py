@@ -161,12 +161,12 @@ class ApiServer:
         shown = self._frozen if self._frozen is not None else self.objects
         matching = [obj for key, obj in sorted(shown.items()) if self._matches(request, target, key, obj)]
         limit = int(request.query.get("limit", "0")) or len(matching)
-        page = matching[int(start) : int(start) + limit]
+        page: list[Object] | None = matching[int(start) : int(start) + limit]
         metadata: Object = {"resourceVersion": version}
         if int(start) + limit < len(matching):
             metadata["continue"] = f"{int(start) + limit}@{version}"
         if "PartialObjectMetadata" in request.headers.get("Accept", ""):
-            page = [{"metadata": obj["metadata"]} for obj in page]
+            page = [{"metadata": obj["metadata"]} for obj in page] or None
         return web.json_response({"kind": f"{target.resource.kind}List", "metadata": metadata, "items": page})
 
     async def _watch(self, request: web.Request, target: Target) -> web.StreamResponse:

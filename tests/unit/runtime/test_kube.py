@@ -28,6 +28,7 @@ async def test_a_long_list_is_read_page_by_page(server: ApiServer, api: KubeApi,
     names = await api.list_metadata(PODS)
     assert len(names) == 35
     assert all(set(item) == {"metadata"} for item in names)
+    assert list(await api.list_metadata(DPGROUPS)) == []
 
 
 async def test_a_page_that_expired_is_told_as_gone(server: ApiServer, api: KubeApi, monkeypatch):
