@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-NAMES = ("quickstart",)
+NAMES = ("quickstart", "model", "control-plane")
 
 app = typer.Typer(add_completion=False)
 
@@ -22,7 +22,7 @@ def bench(
 
     if name not in NAMES:
         raise typer.BadParameter(f"{name!r} is none of {', '.join(NAMES)}")
-    report = importlib.import_module(f"xdeepserve_bench.{name}").run(quick=quick)
+    report = importlib.import_module(f"xdeepserve_bench.{name.replace('-', '_')}").run(quick=quick)
     if as_json:
         typer.echo(json.dumps(report.document(), indent=2))
     else:

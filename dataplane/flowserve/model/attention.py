@@ -19,7 +19,7 @@ from flowserve.model.weights import Weights, layer_name
 
 
 class MlaWeights:
-    """The weights of one layer's attention. `q_b` carries the softmax scale."""
+    """The weights of one layer's attention. `q_b` carries the softmax scale; without q-LoRA it takes x itself."""
 
     def __init__(self, weights: Weights, layer: int) -> None:
         config = weights.config
@@ -30,10 +30,11 @@ class MlaWeights:
         self.nope = config.qk_nope_head_dim
         self.q_rank = config.q_lora_rank
         self.kv_rank = config.kv_lora_rank
-        self.a = weights.linear(f"{module}.q_a_proj", f"{module}.kv_a_proj_with_mqa")
-        self.q_norm = weights.vector(f"{module}.q_a_layernorm.weight")
+        low_rank = (f"{module}.q_a_proj",) if self.q_rank else ()
+        self.a = weights.linear(*low_rank, f"{module}.kv_a_proj_with_mqa")
+        self.q_norm = weights.vector(f"{module}.q_a_layernorm.weight") if self.q_rank else None
         self.kv_norm = weights.vector(f"{module}.kv_a_layernorm.weight")
-        self.q_b = weights.linear(f"{module}.q_b_proj", scale=config.softmax_scale)
+        self.q_b = weights.linear(f"{module}.{'q_b_proj' if self.q_rank else 'q_proj'}", scale=config.softmax_scale)
         kv_b = weights.table(f"{module}.kv_b_proj").reshape(self.heads, -1, self.kv_rank)
         self.k_up = kv_b[:, : self.nope].copy()  # [heads, nope, kv_rank]
         self.v_up = kv_b[:, self.nope :].swapaxes(1, 2).copy()  # [heads, kv_rank, v]
@@ -42,8 +43,8 @@ class MlaWeights:
     def project(self, x: FloatArray, rotations: Rotations) -> tuple[FloatArray, FloatArray]:
         """Queries f32[T, heads, nope + rope] and latent rows f32[T, kv_rank + rope] of f32[T, H], both rotated."""
         low = self.a(x)
-        queries = self.q_b(rms_norm(low[:, : self.q_rank], self.q_norm, self.eps))
-        queries = queries.reshape(len(x), self.heads, -1)
+        compressed = x if self.q_norm is None else rms_norm(low[:, : self.q_rank], self.q_norm, self.eps)
+        queries = self.q_b(compressed).reshape(len(x), self.heads, -1)
         rotate(queries[:, :, self.nope :], rotations[:, None])
         latent = low[:, self.q_rank :]
         latent[:, : self.kv_rank] = rms_norm(latent[:, : self.kv_rank], self.kv_norm, self.eps)

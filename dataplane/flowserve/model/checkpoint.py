@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from flowserve.model.arrays import FloatArray
 from flowserve.model.errors import CheckpointError
@@ -42,6 +43,17 @@ class Checkpoint:
                 raise CheckpointError(
                     f"{file.path}: {name} has shape {list(found)}, but config.json makes it {list(shape)}"
                 )
+
+    def dtype(self, name: str) -> str:
+        """How the tensor is stored, in the format's spelling."""
+        return self._holder(name).tensors[name].dtype
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self._holder(name).tensors[name].shape
+
+    def raw(self, name: str) -> npt.NDArray[np.int8]:
+        """An I8 tensor, as a read-only view of the file."""
+        return self._holder(name).raw(name)
 
     def read(self, name: str) -> FloatArray:
         """The tensor as float32, perhaps a read-only view. Raises CheckpointError if any element is not finite."""

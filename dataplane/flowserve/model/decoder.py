@@ -27,7 +27,8 @@ class MixtureOfExperts:
 
     def __init__(self, weights: Weights, layer: int) -> None:
         module = f"{layer_name(layer)}.mlp"
-        bias = weights.vector(f"{module}.gate.e_score_correction_bias")
+        biased = weights.config.topk_method == "noaux_tc"
+        bias = weights.vector(f"{module}.gate.e_score_correction_bias") if biased else None
         self._layer = layer
         self._router = Router(weights.linear(f"{module}.gate"), bias, weights.config)
         self._shared = Mlp(weights, f"{module}.shared_experts")

@@ -89,6 +89,17 @@ class Fields:
                 raise CheckpointError(f"{self._origin}: {name} must hold tokens in 0..{vocabulary - 1}, not {token!r}")
         return tuple(ids)
 
+    def pair(self, name: str) -> tuple[int, int]:
+        """Two natural numbers above 0."""
+        value = self._take(name, None)
+        if (
+            not isinstance(value, list)
+            or len(value) != 2
+            or any(type(one) is not int or not 0 < one < 1 << 24 for one in value)
+        ):
+            raise CheckpointError(f"{self._origin}: {name} must be two positive integers, not {value!r}")
+        return value[0], value[1]
+
     def section(self, name: str) -> Fields | None:
         """The object in field `name`, or None if the field is missing or null."""
         value = self._values.get(name)

@@ -9,6 +9,7 @@ Format: https://github.com/huggingface/safetensors#format
 
 from __future__ import annotations
 
+import functools
 import math
 import mmap
 import os
@@ -31,7 +32,7 @@ _ITEM_SIZES = {
     "BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "U16": 2, "I16": 2, "F16": 2, "BF16": 2,
     "U32": 4, "I32": 4, "F32": 4, "U64": 8, "I64": 8, "F64": 8,
 }  # fmt: skip
-_READABLE = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}
+_READABLE = {"F32": "<f4", "F16": "<f2", "BF16": "<u2", "F8_E4M3": "|u1", "I8": "|i1"}
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,10 @@ class SafetensorsFile:
             raise CheckpointError(f"{path}: cannot be read: {error.strerror}") from error
 
     def read(self, name: str) -> FloatArray:
-        """The tensor as float32: a read-only view of the file if it is stored so, else a converted copy."""
+        """The tensor as float32: a read-only view of the file if it is stored so, else a converted copy.
+
+        The 8-bit formats mean little without their scales, which are tensors of their own.
+        """
         info = self.tensors[name]
         stored = _READABLE.get(info.dtype)
         if stored is None:
@@ -68,11 +72,33 @@ class SafetensorsFile:
         ).reshape(info.shape)
         if info.dtype == "BF16":  # the upper half of a float32
             return (raw.astype(np.uint32) << 16).view(np.float32)
+        if info.dtype == "F8_E4M3":
+            values: FloatArray = _e4m3()[raw]
+            return values
         return raw.astype(np.float32, copy=False)
+
+    def raw(self, name: str) -> npt.NDArray[np.int8]:
+        """An I8 tensor as it is: a read-only view of the file."""
+        info = self.tensors[name]
+        if info.dtype != "I8":
+            raise CheckpointError(f"{self.path}: {name} has dtype {info.dtype}, not I8")
+        count = math.prod(info.shape)
+        return np.frombuffer(self._map, dtype=np.int8, count=count, offset=info.begin).reshape(info.shape)
 
     def forget_pages(self) -> None:
         """Lets the system drop the pages read so far from this process; they come back when touched again."""
         self._map.madvise(mmap.MADV_DONTNEED)
+
+
+@functools.cache
+def _e4m3() -> FloatArray:
+    """What the 256 codes mean: a sign, 4 bits of exponent with bias 7, 3 bits of mantissa; two NaNs, no infinity."""
+    code = np.arange(256)
+    exponent, mantissa = code >> 3 & 15, code & 7
+    size = np.where(exponent == 0, mantissa * 2.0**-9, (8 + mantissa) * 2.0 ** (exponent - 10.0))
+    values = np.where(code & 128, -size, size)
+    values[code & 127 == 127] = np.nan
+    return values.astype(np.float32)
 
 
 def _read_header(file: BinaryIO, path: Path) -> dict[str, TensorInfo]:

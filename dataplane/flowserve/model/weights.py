@@ -14,6 +14,7 @@ import numpy as np
 from flowserve.model.arrays import FloatArray
 from flowserve.model.checkpoint import Checkpoint
 from flowserve.model.config import ModelConfig
+from flowserve.model.errors import CheckpointError
 from flowserve.model.linear import Linear
 
 NamedShape = tuple[str, tuple[int, ...]]
@@ -59,8 +60,32 @@ class Weights:
         return self._checkpoint.read(name).copy()
 
     def table(self, module: str) -> FloatArray:
-        """The weight as stored, without a copy where the file has float32: for tables of which few rows are used."""
-        return self._checkpoint.read(f"{module}.weight")
+        """The weight as float32, without a copy where the file has it so: for tables of which few rows are used."""
+        name = f"{module}.weight"
+        stored = self._checkpoint.read(name)
+        match self._checkpoint.dtype(name):
+            case "F8_E4M3":
+                return self._unblocked(stored, name)
+            case "I8":
+                return stored * self._row_scales(module)[:, None]
+        return stored
+
+    def _unblocked(self, codes: FloatArray, name: str) -> FloatArray:
+        """Float8 weights f32[out, in] times the scales of their blocks, in place."""
+        if self.config.fp8_block is None:
+            raise CheckpointError(f"{name} is stored as F8_E4M3, but config.json has no quantization_config for it")
+        rows, columns = self.config.fp8_block
+        scales = f"{name}_scale_inv"
+        self._checkpoint.check([(scales, (-(-codes.shape[0] // rows), -(-codes.shape[1] // columns)))])
+        for index, scale in enumerate(self._checkpoint.read(scales)):
+            codes[index * rows : (index + 1) * rows] *= scale.repeat(columns)[: codes.shape[1]]
+        return codes
+
+    def _row_scales(self, module: str) -> FloatArray:
+        """The scales f32[out] of a weight stored as I8."""
+        name = f"{module}.weight_scale"
+        self._checkpoint.check([(name, self._checkpoint.shape(f"{module}.weight")[:1])])
+        return self._checkpoint.read(name)
 
     def forget_pages(self) -> None:
         """Gives back the memory of the file's pages: everything but `table` is a copy."""
@@ -103,9 +128,12 @@ def _layer_shapes(config: ModelConfig, layer: int) -> Iterator[NamedShape]:
 
 def _attention_shapes(config: ModelConfig, module: str) -> Iterator[NamedShape]:
     heads, nope, rope = config.num_attention_heads, config.qk_nope_head_dim, config.qk_rope_head_dim
-    yield f"{module}.q_a_proj.weight", (config.q_lora_rank, config.hidden_size)
-    yield f"{module}.q_a_layernorm.weight", (config.q_lora_rank,)
-    yield f"{module}.q_b_proj.weight", (heads * (nope + rope), config.q_lora_rank)
+    if config.q_lora_rank:
+        yield f"{module}.q_a_proj.weight", (config.q_lora_rank, config.hidden_size)
+        yield f"{module}.q_a_layernorm.weight", (config.q_lora_rank,)
+        yield f"{module}.q_b_proj.weight", (heads * (nope + rope), config.q_lora_rank)
+    else:
+        yield f"{module}.q_proj.weight", (heads * (nope + rope), config.hidden_size)
     yield f"{module}.kv_a_proj_with_mqa.weight", (config.latent_width, config.hidden_size)
     yield f"{module}.kv_a_layernorm.weight", (config.kv_lora_rank,)
     yield f"{module}.kv_b_proj.weight", (heads * (nope + config.v_head_dim), config.kv_lora_rank)
@@ -115,7 +143,8 @@ def _attention_shapes(config: ModelConfig, module: str) -> Iterator[NamedShape]:
 def _moe_shapes(config: ModelConfig, layer: int) -> Iterator[NamedShape]:
     module, inner = f"{layer_name(layer)}.mlp", config.moe_intermediate_size
     yield f"{module}.gate.weight", (config.n_routed_experts, config.hidden_size)
-    yield f"{module}.gate.e_score_correction_bias", (config.n_routed_experts,)
+    if config.topk_method == "noaux_tc":
+        yield f"{module}.gate.e_score_correction_bias", (config.n_routed_experts,)
     yield from _mlp_shapes(config, f"{module}.shared_experts", config.n_shared_experts * inner)
     for expert in range(config.n_routed_experts):
         yield from _mlp_shapes(config, expert_name(layer, expert), inner)

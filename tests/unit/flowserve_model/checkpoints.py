@@ -10,6 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from flowserve.model import ModelConfig
+from flowserve.model.weights import model_shapes
+
 ROOT = Path(__file__).parents[3]
 TINY = ROOT / "examples/models/tiny-deepseek-v3"
 
@@ -32,3 +35,16 @@ def write_tensors(path: Path, tensors: Mapping[str, np.ndarray]) -> Path:
         header[name] = {"dtype": names[str(array.dtype)], "shape": list(array.shape), "data_offsets": [len(data), end]}
         data += array.tobytes()
     return write_safetensors(path, header, data)
+
+
+def random_checkpoint(directory: Path, changes: Mapping[str, Any]) -> Path:
+    """A model like the tiny one but for `changes` of its config.json, with weights that are the same every time."""
+    config = json.loads((TINY / "config.json").read_text()) | changes
+    (directory / "config.json").write_text(json.dumps(config))
+    draw = np.random.default_rng(5)
+    tensors = {
+        name: (draw.standard_normal(shape) / np.sqrt(shape[-1])).astype(np.float32)
+        for name, shape in model_shapes(ModelConfig.load(directory))
+    }
+    write_tensors(directory / "model.safetensors", tensors)
+    return directory

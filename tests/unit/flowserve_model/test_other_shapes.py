@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
 
 from flowserve.cache import SequenceKV
-from flowserve.model import ExpertWeights, LocalExperts, Model, ModelConfig, Weights
-from flowserve.model.weights import model_shapes
+from flowserve.model import ExpertWeights, LocalExperts, Model, Weights
 
-from .checkpoints import TINY, write_tensors
+from .checkpoints import random_checkpoint
 from .driver import finish
 
 ODD = {
@@ -38,20 +36,8 @@ ODD = {
 }
 
 
-def random_checkpoint(directory: Path) -> Path:
-    config = json.loads((TINY / "config.json").read_text()) | ODD
-    (directory / "config.json").write_text(json.dumps(config))
-    draw = np.random.default_rng(5)
-    tensors = {
-        name: (draw.standard_normal(shape) / np.sqrt(shape[-1])).astype(np.float32)
-        for name, shape in model_shapes(ModelConfig.load(directory))
-    }
-    write_tensors(directory / "model.safetensors", tensors)
-    return directory
-
-
 def test_prefill_and_decode_agree_in_a_model_of_odd_sizes(tmp_path: Path) -> None:
-    weights = Weights.open(random_checkpoint(tmp_path))
+    weights = Weights.open(random_checkpoint(tmp_path, ODD))
     model, experts = Model(weights, max_batch=3), LocalExperts(ExpertWeights(weights))
     pool = model.new_pool(num_blocks=20, block_size=5)
     tokens = np.random.default_rng(6).integers(0, 50, 23, dtype=np.int32)

@@ -1,0 +1,1 @@
+"""INT8 checkpoints: SmoothQuant, GPTQ, calibration, and writing the result."""
