@@ -24,6 +24,8 @@ from typing import Final, Self, TypeAlias
 
 from xccl import shm, tcp_memory, uri
 from xccl.errors import BadSegment, Broken, PeerLost, StaleEpoch
+from xccl.faults import Faults
+from xccl.faults_memory import FaultyMemory, FaultySegment
 from xccl.layout import HEADER_BYTES, Layout
 from xccl.liveness import Liveness, Watch, in_proc
 from xccl.shm import Segment
@@ -35,8 +37,8 @@ from xccl.uri import HostPort, Location, Peer
 
 _HOME: Final = "endpoint"
 
-Reached: TypeAlias = Segment | TcpSegment
-"""A peer's segment, mapped or over TCP."""
+Reached: TypeAlias = Segment | TcpSegment | FaultySegment
+"""A peer's segment: mapped, over TCP, or either behind a link whose faults are injected."""
 
 
 class Endpoint:
@@ -48,6 +50,7 @@ class Endpoint:
         incarnation: str,
         layout: Layout,
         network: Network | None,
+        faults: Faults | None,
         liveness: Liveness,
         clock: Callable[[], float],
     ) -> None:
@@ -55,6 +58,7 @@ class Endpoint:
         self.incarnation = incarnation
         self.layout = layout
         self._network = network
+        self._faults = faults
         self._liveness = liveness
         self._clock = clock
         self._links: dict[str, Link] = {}
@@ -77,19 +81,21 @@ class Endpoint:
         layout: Layout,
         *,
         network: Network | None = None,
+        faults: Faults | None = None,
         liveness: Liveness = in_proc,
         clock: Callable[[], float] = time.monotonic,
     ) -> Self:
         """Make the endpoint's memory in `directory` (normally under /dev/shm), which is made if missing.
 
-        With a `network` the endpoint also listens for peers of other hosts. Raises ValueError for an incarnation that
-        is no plain name, FileExistsError for one that is in use, OSError for an address that cannot be had.
+        With a `network` the endpoint also listens for peers of other hosts; with `faults` its links may be disturbed.
+        Raises ValueError for an incarnation that is no plain name, FileExistsError for one that is in use, OSError for
+        an address that cannot be had.
         """
         if not uri.INCARNATION.fullmatch(incarnation):
             raise ValueError(f"incarnation {incarnation!r} must be 1 to 63 letters, digits, '-' or '_'")
         path = Path(directory).absolute()
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return cls(path, incarnation, layout, network, liveness, clock)
+        return cls(path, incarnation, layout, network, faults, liveness, clock)
 
     @property
     def uri(self) -> str:
@@ -141,6 +147,18 @@ class Endpoint:
         Raises PeerLost when the peer's endpoint is not there or dies, PeerRestarted, LinkBroken, NotAuthentic;
         BadSegment, LayoutMismatch.
         """
+        if self._faults is None:
+            return (yield from self._reach(peer, name, nbytes))
+        link = self._faults.link(peer.incarnation)
+        yield from link.starts(peer.rank)
+        segment = yield from self._reach(peer, name, nbytes)
+        return FaultySegment(segment, link, peer.rank, FaultyMemory(segment.memory, link, peer.rank))
+
+    def watch(self, peers: Sequence[tuple[int, Reached]]) -> Watch:
+        """Looks after `peers`, given as (rank, segment), in this endpoint's way."""
+        return Watch(peers, self._liveness, self._clock)
+
+    def _reach(self, peer: Peer, name: str, nbytes: int) -> Steps[Segment | TcpSegment]:
         location = uri.parse(peer.uri)
         if location is None or location.incarnation != peer.incarnation:
             raise BadSegment(f"rank {peer.rank}: {peer.uri!r} is not the URI of {peer.incarnation!r}")
@@ -156,10 +174,6 @@ class Endpoint:
             f"rank {peer.rank}: {peer.uri} is not in {self.directory}, and there is no network between the two; "
             "peers must see the same directory, or both must have a network"
         )
-
-    def watch(self, peers: Sequence[tuple[int, Reached]]) -> Watch:
-        """Looks after `peers`, given as (rank, segment), in this endpoint's way."""
-        return Watch(peers, self._liveness, self._clock)
 
     def _map(self, peer: Peer, home: Segment, name: str, nbytes: int) -> Steps[Segment]:
         watch = self.watch([(peer.rank, home)])

@@ -50,12 +50,12 @@ def await_word(memory: RemoteMemory, offset: int, least: int, lost: Lost) -> Ste
 def await_field(memory: RemoteMemory, offset: int, word: int, lost: Lost) -> Steps[tuple[int, int]]:
     """Wait for `word` and return the payload. Raises EventMismatch, CorruptField, PeerLost."""
     seen = yield from await_word(memory, offset, word, lost)
-    if seen > word:
-        raise EventMismatch(f"waited for {word} at offset {offset}, but the peer is already at {seen}")
     first = yield from memory.load(offset + 8)
     second = yield from memory.load(offset + 16)
-    if (yield from memory.load(offset + 24)) != _seal(word, first, second):
+    if (yield from memory.load(offset + 24)) != _seal(seen, first, second):
         raise CorruptField(f"the field at offset {offset} for {word} does not match its seal")
+    if seen > word:
+        raise EventMismatch(f"waited for {word} at offset {offset}, but the peer is already at {seen}")
     return first, second
 
 
