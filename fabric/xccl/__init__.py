@@ -8,6 +8,7 @@ p2p over a ring (`Channel`), and the drivers that run their steps (`run`, `arun`
 from xccl.a2e import AttentionGroup, ExpertGroup
 from xccl.alltoall import Dispatched
 from xccl.channel import Channel
+from xccl.completion import Completion, CompletionQueue
 from xccl.doorbell import Doorbell
 from xccl.endpoint import Endpoint
 from xccl.errors import (
@@ -23,10 +24,13 @@ from xccl.errors import (
     RingFull,
     StaleEpoch,
     Timeout,
+    Unsupported,
     XcclError,
 )
 from xccl.group import Group
 from xccl.layout import Layout
+from xccl.paths import Path, Situation, default_rule
+from xccl.region import Region
 from xccl.shm import sweep
 from xccl.steps import Steps, arun, run, within
 from xccl.tcp_listener import Network
@@ -37,6 +41,8 @@ __all__ = [
     "BadSegment",
     "Broken",
     "Channel",
+    "Completion",
+    "CompletionQueue",
     "CorruptField",
     "Dispatched",
     "Doorbell",
@@ -49,15 +55,20 @@ __all__ = [
     "LinkBroken",
     "Network",
     "NotAuthentic",
+    "Path",
     "Peer",
     "PeerLost",
     "PeerRestarted",
+    "Region",
     "RingFull",
+    "Situation",
     "StaleEpoch",
     "Steps",
     "Timeout",
+    "Unsupported",
     "XcclError",
     "arun",
+    "default_rule",
     "run",
     "sweep",
     "within",

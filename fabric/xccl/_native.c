@@ -17,10 +17,13 @@
 #include <stdatomic.h>
 #include <stdint.h>
 #include <string.h>
+#if defined(__x86_64__)
+#include <emmintrin.h>
+#endif
 
 typedef _Atomic uint64_t word;
 
-enum { SPINS = 400, YIELDS = 40 };
+enum { SPINS = 400, YIELDS = 40, STREAM_BYTES = 1024, HOLD_BYTES = 64 * 1024 };
 
 static inline void pause_briefly(void)
 {
@@ -35,18 +38,56 @@ static inline void pause_briefly(void)
 static uint64_t await_word(word *at, uint64_t least)
 {
     uint64_t seen = 0;
-    for (int i = 0; i < SPINS; i++) {
+    for (int i = 0; i < SPINS + YIELDS; i++) {
         if ((seen = atomic_load_explicit(at, memory_order_acquire)) >= least)
-            return seen;
-        pause_briefly();
+            break;
+        if (i < SPINS)
+            pause_briefly();
+        else
+            sched_yield();
     }
-    Py_BEGIN_ALLOW_THREADS
-    for (int i = 0; i < YIELDS && seen < least; i++) {
-        sched_yield();
+    return seen;
+}
+
+/* The same; other threads may run once it takes longer than a glance. */
+static uint64_t await_word_politely(word *at, uint64_t least)
+{
+    uint64_t seen = atomic_load_explicit(at, memory_order_acquire);
+    for (int i = 0; i < SPINS / 4 && seen < least; i++) {
+        pause_briefly();
         seen = atomic_load_explicit(at, memory_order_acquire);
     }
-    Py_END_ALLOW_THREADS
+    if (seen < least) {
+        Py_BEGIN_ALLOW_THREADS
+        seen = await_word(at, least);
+        Py_END_ALLOW_THREADS
+    }
     return seen;
+}
+
+/* Copy what another core will read: past the own cache, which spares both cores the fight for its lines. */
+static void copy_out(char *to, const char *from, size_t length)
+{
+#if defined(__x86_64__)
+    if (length >= STREAM_BYTES && ((uintptr_t)to & 15) == 0) {
+        size_t done = 0;
+        for (; done + 64 <= length; done += 64) {
+            const __m128i *source = (const __m128i *)(from + done);
+            __m128i *target = (__m128i *)(to + done);
+            __m128i a = _mm_loadu_si128(source), b = _mm_loadu_si128(source + 1);
+            __m128i c = _mm_loadu_si128(source + 2), d = _mm_loadu_si128(source + 3);
+            _mm_stream_si128(target, a);
+            _mm_stream_si128(target + 1, b);
+            _mm_stream_si128(target + 2, c);
+            _mm_stream_si128(target + 3, d);
+        }
+        _mm_sfence(); /* streamed stores are not ordered by the release that follows */
+        to += done;
+        from += done;
+        length -= done;
+    }
+#endif
+    memcpy(to, from, length);
 }
 
 /* ---- arguments ---- */
@@ -179,7 +220,35 @@ static PyObject *words_wait(PyObject *self, PyObject *const *args, Py_ssize_t co
     word *at;
     if (!count_is("wait", count, 2) || (at = at_argument((Words *)self, args[0])) == NULL || !as_word(args[1], &least))
         return NULL;
-    return PyLong_FromUnsignedLongLong(await_word(at, least));
+    return PyLong_FromUnsignedLongLong(await_word_politely(at, least));
+}
+
+/* write(offset, data): copy all of `data` to `offset`. */
+static PyObject *words_write(PyObject *object, PyObject *const *args, Py_ssize_t count)
+{
+    Words *self = (Words *)object;
+    Py_buffer data;
+    if (!count_is("write", count, 2))
+        return NULL;
+    int64_t offset = PyLong_AsLongLong(args[0]);
+    if ((offset == -1 && PyErr_Occurred()) || PyObject_GetBuffer(args[1], &data, PyBUF_SIMPLE) != 0)
+        return NULL;
+    if (offset < 0 || data.len > self->view.len || offset > self->view.len - data.len) {
+        PyErr_Format(PyExc_IndexError, "%zd bytes at offset %lld do not fit into %zd", data.len, (long long)offset,
+                     self->view.len);
+        PyBuffer_Release(&data);
+        return NULL;
+    }
+    char *to = (char *)self->view.buf + offset;
+    if (data.len < HOLD_BYTES)
+        copy_out(to, data.buf, (size_t)data.len);
+    else {
+        Py_BEGIN_ALLOW_THREADS
+        copy_out(to, data.buf, (size_t)data.len);
+        Py_END_ALLOW_THREADS
+    }
+    PyBuffer_Release(&data);
+    Py_RETURN_NONE;
 }
 
 static PyMethodDef words_methods[] = {
@@ -187,6 +256,7 @@ static PyMethodDef words_methods[] = {
     {"store", (PyCFunction)(void (*)(void))words_store, METH_FASTCALL, NULL},
     {"add", (PyCFunction)(void (*)(void))words_add, METH_FASTCALL, NULL},
     {"add_each", (PyCFunction)(void (*)(void))words_add_each, METH_FASTCALL, NULL},
+    {"write", (PyCFunction)(void (*)(void))words_write, METH_FASTCALL, NULL},
     {"wait", (PyCFunction)(void (*)(void))words_wait, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},
 };
@@ -202,26 +272,26 @@ static PyType_Spec words_spec = {"xccl._native.Words", sizeof(Words), 0, Py_TPFL
 
 /* ---- RingEnd ---- */
 
-enum { SENT, SENT_EVENT, RECEIVED, CONSUMED_EVENT, FILLED, LEFT, COUNTERS };
-enum { SHORTEST_CHUNK = 2048 };
-enum { DECLINED = -2, UNACKNOWLEDGED = -1 };
+enum { SENT, SENT_EVENT, RECEIVED, CONSUMED_EVENT, FILLED, LEFT, POSTED, COUNTERS };
+enum { SHORTEST_CHUNK = 2048, LINE = 64 };
+enum { DECLINED = -3, PARTIAL = -2, UNACKNOWLEDGED = -1 };
 
 typedef struct {
     PyObject_HEAD
     Py_buffer own, remote, counters;
-    uint64_t acknowledged, fields, field_stride, payload, slots, slot_bytes;
+    uint64_t acknowledged, fields, field_stride, payload, slots, slot_bytes, most_contended;
 } RingEnd;
 
 static PyObject *ring_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     PyObject *own, *remote, *counters;
-    unsigned long long acknowledged, fields, field_stride, payload, slots, slot_bytes;
+    unsigned long long acknowledged, fields, field_stride, payload, slots, slot_bytes, most_contended;
     if (kwargs != NULL && PyDict_Size(kwargs) != 0) {
         PyErr_SetString(PyExc_TypeError, "RingEnd takes no keyword arguments");
         return NULL;
     }
-    if (!PyArg_ParseTuple(args, "OOOKKKKKK:RingEnd", &own, &remote, &counters, &acknowledged, &fields, &field_stride,
-                          &payload, &slots, &slot_bytes))
+    if (!PyArg_ParseTuple(args, "OOOKKKKKKK:RingEnd", &own, &remote, &counters, &acknowledged, &fields, &field_stride,
+                          &payload, &slots, &slot_bytes, &most_contended))
         return NULL;
     allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
     RingEnd *self = (RingEnd *)alloc(type, 0);
@@ -246,6 +316,7 @@ static PyObject *ring_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     self->payload = payload;
     self->slots = slots;
     self->slot_bytes = slot_bytes;
+    self->most_contended = most_contended;
     return (PyObject *)self;
 }
 
@@ -273,20 +344,25 @@ static uint64_t seal(uint64_t published, uint64_t first, uint64_t second)
     return published * 0x9E3779B97F4A7C15u + first * 0xC2B2AE3D27D4EB4Fu + second * 0x165667B19E3779F9u;
 }
 
-/* Chunks of a message: see `chunk_bytes` in layout.py. */
+/* The Steps will say what is wrong with the buffer. */
+static PyObject *declined_buffer(void)
+{
+    PyErr_Clear();
+    return PyLong_FromLong(DECLINED);
+}
+
+/* `chunk_bytes` of layout.py. */
 static uint64_t chunk_bytes(const RingEnd *self, uint64_t length)
 {
-    if (length <= SHORTEST_CHUNK)
-        return length;
-    uint64_t quarter = ((length + 3) / 4 + 63) & ~(uint64_t)63;
-    quarter = quarter < SHORTEST_CHUNK ? SHORTEST_CHUNK : quarter;
-    return quarter < self->slot_bytes ? quarter : self->slot_bytes;
+    uint64_t quarter = (length + 4 * LINE - 1) / (4 * LINE) * LINE;
+    uint64_t chunk = quarter < SHORTEST_CHUNK ? SHORTEST_CHUNK : quarter;
+    return chunk < self->slot_bytes ? chunk : self->slot_bytes;
 }
 
 static void publish_chunk(RingEnd *self, uint64_t tail, uint64_t event, const char *data, uint64_t length, uint64_t left)
 {
     uint64_t slot = tail % self->slots, second = left << 32 | length;
-    memcpy((char *)self->remote.buf + self->payload + slot * self->slot_bytes, data, (size_t)length);
+    copy_out((char *)self->remote.buf + self->payload + slot * self->slot_bytes, data, (size_t)length);
     word *field = word_at(&self->remote, self->fields + slot * self->field_stride);
     atomic_store_explicit(field + 1, event, memory_order_relaxed);
     atomic_store_explicit(field + 2, second, memory_order_relaxed);
@@ -294,56 +370,73 @@ static void publish_chunk(RingEnd *self, uint64_t tail, uint64_t event, const ch
     atomic_store_explicit(field, tail, memory_order_release);
 }
 
-/* send(data, event): DECLINED when nothing was done, UNACKNOWLEDGED when it is sent, 0 when it was copied out. */
+/* Publish all chunks and wait for the receiver, as far as that goes in bounded waits. */
+static int send_chunks(RingEnd *self, const char *data, uint64_t length, uint64_t event)
+{
+    uint64_t *counter = self->counters.buf, chunk = chunk_bytes(self, length);
+    word *acknowledged = word_at(&self->own, self->acknowledged);
+    counter[SENT_EVENT] = event;
+    for (uint64_t left = length == 0 ? 1 : (length + chunk - 1) / chunk; left-- > 0;) {
+        uint64_t tail = counter[SENT] + 1, piece = left > 0 ? chunk : length - counter[POSTED];
+        if (tail > self->slots) {
+            uint64_t done = await_word(acknowledged, tail - self->slots);
+            if (done < tail - self->slots || done > counter[SENT])
+                return PARTIAL;
+        }
+        publish_chunk(self, tail, event, data + counter[POSTED], piece, left);
+        counter[SENT] = tail;
+        counter[POSTED] += piece;
+    }
+    return await_word(acknowledged, counter[SENT]) == counter[SENT] ? 0 : UNACKNOWLEDGED;
+}
+
+/* send(data, event, most): 0 when all was copied out, UNACKNOWLEDGED when it is published, PARTIAL when only
+ * counter[POSTED] bytes are; DECLINED with nothing done, as for more than `most` bytes. */
 static PyObject *ring_send(PyObject *object, PyObject *const *args, Py_ssize_t count)
 {
     RingEnd *self = (RingEnd *)object;
-    uint64_t *counter = self->counters.buf, event;
+    uint64_t *counter = self->counters.buf, event, most;
     Py_buffer data;
-    if (!count_is("send", count, 2) || !as_word(args[1], &event) || PyObject_GetBuffer(args[0], &data, PyBUF_SIMPLE))
+    if (!count_is("send", count, 3) || !as_word(args[1], &event) || !as_word(args[2], &most))
         return NULL;
-    word *acknowledged = word_at(&self->own, self->acknowledged);
-    uint64_t length = (uint64_t)data.len, chunk = chunk_bytes(self, length);
-    uint64_t chunks = length == 0 ? 1 : (length + chunk - 1) / chunk;
-    uint64_t tail = counter[SENT] + chunks, done = atomic_load_explicit(acknowledged, memory_order_acquire);
-    if (event <= counter[SENT_EVENT] || done > counter[SENT] || tail - done > self->slots) {
-        PyBuffer_Release(&data);
-        return PyLong_FromLong(DECLINED);
+    if (PyObject_GetBuffer(args[0], &data, PyBUF_SIMPLE) != 0)
+        return declined_buffer();
+    uint64_t length = (uint64_t)data.len;
+    uint64_t done = atomic_load_explicit(word_at(&self->own, self->acknowledged), memory_order_acquire);
+    int result = DECLINED;
+    counter[POSTED] = 0;
+    if (event > counter[SENT_EVENT] && length <= (done < counter[SENT] ? self->most_contended : most)) {
+        if (length < HOLD_BYTES)
+            result = send_chunks(self, data.buf, length, event);
+        else {
+            Py_BEGIN_ALLOW_THREADS
+            result = send_chunks(self, data.buf, length, event);
+            Py_END_ALLOW_THREADS
+        }
     }
-    const char *from = data.buf;
-    for (uint64_t left = chunks; left-- > 0; length -= chunk, from += chunk)
-        publish_chunk(self, tail - left, event, from, left > 0 ? chunk : length, left);
     PyBuffer_Release(&data);
-    counter[SENT] = tail;
-    counter[SENT_EVENT] = event;
-    return PyLong_FromLong(await_word(acknowledged, tail) == tail ? 0 : UNACKNOWLEDGED);
+    return PyLong_FromLong(result);
 }
 
-/* receive(into, event): the message's bytes, or DECLINED. The counters say how far it came. */
-static PyObject *ring_receive(PyObject *object, PyObject *const *args, Py_ssize_t count)
+/* Take the chunks of a message; whether it is there whole. The counters say how far it came. */
+static int receive_chunks(RingEnd *self, char *into, uint64_t size, uint64_t event)
 {
-    RingEnd *self = (RingEnd *)object;
-    uint64_t *counter = self->counters.buf, event, left = 0;
-    Py_buffer into;
-    if (!count_is("receive", count, 2) || !as_word(args[1], &event) || !writable(args[0], &into))
-        return NULL;
-    counter[FILLED] = 0;
-    if (event <= counter[CONSUMED_EVENT])
-        goto declined;
+    uint64_t *counter = self->counters.buf, left = 0;
     do {
         uint64_t tail = counter[RECEIVED] + 1, slot = tail % self->slots;
         word *field = word_at(&self->own, self->fields + slot * self->field_stride);
         if (await_word(field, tail) != tail)
-            goto declined;
+            return 0;
         uint64_t sent_event = atomic_load_explicit(field + 1, memory_order_relaxed);
         uint64_t second = atomic_load_explicit(field + 2, memory_order_relaxed);
         uint64_t sealed = atomic_load_explicit(field + 3, memory_order_relaxed);
-        uint64_t length = second & UINT32_MAX, room = (uint64_t)into.len - counter[FILLED];
-        if (sent_event != event || sealed != seal(tail, sent_event, second) || length > self->slot_bytes ||
-            length > room || (counter[FILLED] != 0 && left != (second >> 32) + 1))
-            goto declined;
+        uint64_t length = second & UINT32_MAX;
+        if (sent_event != event || second >> 63 || sealed != seal(tail, sent_event, second) ||
+            length > self->slot_bytes || length > size - counter[FILLED] ||
+            (counter[FILLED] != 0 && left != (second >> 32) + 1))
+            return 0;
         left = second >> 32;
-        memcpy((char *)into.buf + counter[FILLED], (char *)self->own.buf + self->payload + slot * self->slot_bytes,
+        memcpy(into + counter[FILLED], (char *)self->own.buf + self->payload + slot * self->slot_bytes,
                (size_t)length);
         counter[FILLED] += length;
         counter[LEFT] = left;
@@ -351,11 +444,32 @@ static PyObject *ring_receive(PyObject *object, PyObject *const *args, Py_ssize_
         counter[CONSUMED_EVENT] = event;
         atomic_store_explicit(word_at(&self->remote, self->acknowledged), tail, memory_order_release);
     } while (left > 0);
+    return 1;
+}
+
+/* receive(into, event): the message's bytes, or DECLINED with counter[FILLED] of them done. */
+static PyObject *ring_receive(PyObject *object, PyObject *const *args, Py_ssize_t count)
+{
+    RingEnd *self = (RingEnd *)object;
+    uint64_t *counter = self->counters.buf, event;
+    Py_buffer into;
+    if (!count_is("receive", count, 2) || !as_word(args[1], &event))
+        return NULL;
+    counter[FILLED] = 0;
+    if (!writable(args[0], &into))
+        return declined_buffer();
+    int whole = 0;
+    if (event > counter[CONSUMED_EVENT]) {
+        if (into.len < HOLD_BYTES)
+            whole = receive_chunks(self, into.buf, (uint64_t)into.len, event);
+        else {
+            Py_BEGIN_ALLOW_THREADS
+            whole = receive_chunks(self, into.buf, (uint64_t)into.len, event);
+            Py_END_ALLOW_THREADS
+        }
+    }
     PyBuffer_Release(&into);
-    return PyLong_FromUnsignedLongLong(counter[FILLED]);
-declined:
-    PyBuffer_Release(&into);
-    return PyLong_FromLong(DECLINED);
+    return whole ? PyLong_FromUnsignedLongLong(counter[FILLED]) : PyLong_FromLong(DECLINED);
 }
 
 static PyMethodDef ring_methods[] = {
@@ -381,6 +495,7 @@ static int add_types(PyObject *module)
     int failed = words == NULL || ring == NULL || PyModule_AddObjectRef(module, "Words", words) != 0 ||
                  PyModule_AddObjectRef(module, "RingEnd", ring) != 0 ||
                  PyModule_AddIntConstant(module, "DECLINED", DECLINED) != 0 ||
+                 PyModule_AddIntConstant(module, "PARTIAL", PARTIAL) != 0 ||
                  PyModule_AddIntConstant(module, "UNACKNOWLEDGED", UNACKNOWLEDGED) != 0;
     Py_XDECREF(words);
     Py_XDECREF(ring);

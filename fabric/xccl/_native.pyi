@@ -6,6 +6,7 @@ from numpy.typing import NDArray
 from xccl.memory import Buffer
 
 DECLINED: Final[int]
+PARTIAL: Final[int]
 UNACKNOWLEDGED: Final[int]
 
 @final
@@ -15,6 +16,7 @@ class Words:
     def store(self, offset: int, value: int, /) -> None: ...
     def add(self, offset: int, value: int, /) -> int: ...
     def add_each(self, offsets: NDArray[np.int64], value: int, /) -> None: ...
+    def write(self, offset: int, data: Buffer, /) -> None: ...
     def wait(self, offset: int, least: int, /) -> int: ...
 
 @final
@@ -23,14 +25,15 @@ class RingEnd:
         self,
         own: object,
         remote: object,
-        counters: NDArray[np.uint64],
+        counters: memoryview,
         acknowledged: int,
         fields: int,
         field_stride: int,
         payload: int,
         slots: int,
         slot_bytes: int,
+        most_contended: int,
         /,
     ) -> None: ...
-    def send(self, data: Buffer, event: int, /) -> int: ...
+    def send(self, data: Buffer, event: int, most: int, /) -> int: ...
     def receive(self, into: Buffer, event: int, /) -> int: ...

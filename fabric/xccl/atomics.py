@@ -56,6 +56,9 @@ class Words(Protocol):
     def add_each(self, offsets: Offsets, value: int, /) -> None:
         """`add` to every word of `offsets` (C-contiguous int64)."""
 
+    def write(self, offset: int, data: Any, /) -> None:
+        """Copy the bytes of a buffer to `offset`, in the way that suits a reader on another core."""
+
 
 def words_over(buffer: mmap | bytearray) -> Words:
     """The words of `buffer`, in the best way there is here."""
@@ -66,7 +69,8 @@ class InterpretedWords:
     """`Words` without compiled code."""
 
     def __init__(self, buffer: mmap | bytearray, *, fenced: bool = not STRONG_ORDER) -> None:
-        self._words = memoryview(buffer).cast("B").cast("Q")
+        self._bytes = memoryview(buffer).cast("B")
+        self._words = self._bytes.cast("Q")
         self._fenced = fenced
 
     def load(self, offset: int, /) -> int:
@@ -88,6 +92,12 @@ class InterpretedWords:
     def add_each(self, offsets: Offsets, value: int, /) -> None:
         for offset in offsets.tolist():
             self.add(offset, value)
+
+    def write(self, offset: int, data: Any, /) -> None:
+        source = memoryview(data).cast("B")
+        if offset < 0 or offset + len(source) > len(self._bytes):
+            raise IndexError(f"{len(source)} bytes at offset {offset} do not fit into {len(self._bytes)}")
+        self._bytes[offset : offset + len(source)] = source
 
 
 def _index(offset: int) -> int:

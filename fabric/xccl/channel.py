@@ -1,122 +1,54 @@
-"""p2p between two endpoints: `send` and `receive` over a fixed ring in the receiver's memory.
+"""A connection between two endpoints: who may send and receive when, by which path, and how waiting is done.
 
-The eight steps of xDeepServe's send/receive, for every chunk of at most slot_bytes:
-
-    send     1 read the application region   2 write the receiver's slot   3 publish tailPtr   4 poll for ACK
-    receive  5 poll tailPtr   6 copy to the application region   7 write ACK   8 return
-
-tailPtr counts the chunks of the ring's whole life, so that a slot's earlier use is never taken for its present
-one; ACK counts the chunks copied out. Invariants: data before tailPtr; copy-out before ACK; tailPtr - ACK never
-exceeds ring_slots. A receiver's ring is written by one sender, and ACK lies in the sender's own ring segment, so
-that either side polls only its own memory.
-
-Events number the messages of one direction and must grow. A receiver that gave up on an event skips what is left
-of it when it waits for a later one; a receiver that waits for an event which the sender abandoned gets
-EventMismatch and may go on with a later one.
+The protocol itself is in `ring`. Two ways lead to it: `send` and `receive` are Steps for any driver; `send_now` and
+`receive_now` block the thread, and where both ends share memory a message of few chunks is one call of compiled
+code, which speaks the same protocol on the same counters. Whatever is unusual there falls back to the Steps.
 """
 
 from __future__ import annotations
 
-from typing import Final, Self
+import sys
+from typing import Self
 
+from xccl import atomics
 from xccl.endpoint import Endpoint, Reached, ring_name
-from xccl.errors import Broken, CorruptField, EventMismatch, RingFull, Timeout
-from xccl.field import Lost, await_field, await_word, publish
-from xccl.layout import Layout, RingMap
-from xccl.memory import Buffer, RemoteMemory, octets
+from xccl.errors import Broken
+from xccl.layout import FIELD_STRIDE, RingMap
+from xccl.memory import Buffer, MappedMemory, RemoteMemory, octets
+from xccl.paths import AIVS_PER_SEND, UNIFIED_BUFFER_BYTES, ZERO_COPY_BYTES, Path, Rule, Situation, default_rule
+from xccl.region import Reference, region_name
+from xccl.ring import FILLED, LEFT, POSTED, SENT, Ring
 from xccl.shm import Segment
-from xccl.steps import Steps
+from xccl.steps import Steps, run
 from xccl.uri import Peer
 
-_BYTES_BITS: Final = 32
-
-
-class Ring:
-    """The p2p protocol of one side over two ring segments: `own`, into which the peer sends, and `remote`."""
-
-    def __init__(self, own: RemoteMemory, remote: RemoteMemory, layout: Layout, lost: Lost) -> None:
-        self._own = own
-        self._remote = remote
-        self._map = RingMap(layout)
-        self._slots = layout.ring_slots
-        self._slot_bytes = layout.slot_bytes
-        self._lost = lost
-        self._sent = 0
-        self._sent_event = 0
-        self._received = 0
-        self._consumed_event = 0
-
-    def send(self, data: memoryview, event: int) -> Steps[None]:
-        """Send all of `data` (bytes) and wait until it was copied out."""
-        if event <= self._sent_event:
-            raise ValueError(f"event {event} must be larger than {self._sent_event}, the last one sent")
-        self._sent_event = event
-        for begin in range(0, max(len(data), 1), self._slot_bytes):
-            yield from self._await_free_slot()
-            chunk = data[begin : begin + self._slot_bytes]
-            left = max(0, len(data) - begin - 1) // self._slot_bytes
-            tail = self._sent + 1
-            yield from self._remote.write(self._map.slot(tail), chunk)
-            yield from publish(self._remote, self._map.field(tail), tail, event, left << _BYTES_BITS | len(chunk))
-            self._sent = tail
-        yield from self._await_acknowledged(self._sent)
-
-    def receive(self, into: memoryview, event: int) -> Steps[int]:
-        """Receive one message into `into` (bytes) and return its size."""
-        if event <= self._consumed_event:
-            raise ValueError(f"event {event} must be larger than {self._consumed_event}, the last one consumed")
-        filled = 0
-        left_before: int | None = None
-        while True:
-            tail = self._received + 1
-            sent_event, chunk = yield from await_field(self._own, self._map.field(tail), tail, self._lost)
-            if sent_event > event:
-                raise EventMismatch(f"waited for event {event}, but the sender is already at {sent_event}")
-            left, nbytes = chunk >> _BYTES_BITS, chunk & (1 << _BYTES_BITS) - 1
-            if sent_event == event:
-                whole = nbytes == self._slot_bytes or (left == 0 and nbytes < self._slot_bytes)
-                if not whole or left_before not in (None, left + 1):
-                    raise CorruptField(f"event {event}: a chunk of {nbytes} bytes, {left} to follow, is out of turn")
-                if filled + nbytes > len(into):
-                    raise ValueError(f"event {event}: the message is larger than the {len(into)} bytes given")
-                yield from self._own.read(self._map.slot(tail), into[filled : filled + nbytes])
-                filled += nbytes
-                left_before = left
-            self._received = tail
-            self._consumed_event = sent_event
-            yield from self._remote.store(self._map.acknowledged, tail)
-            if sent_event == event and left == 0:
-                return filled
-
-    def _await_free_slot(self) -> Steps[None]:
-        try:
-            yield from self._await_acknowledged(self._sent + 1 - self._slots)
-        except Timeout as late:
-            raise RingFull(f"all {self._slots} slots are taken, the receiver copies nothing out; {late}") from late
-
-    def _await_acknowledged(self, tail: int) -> Steps[None]:
-        acknowledged = yield from await_word(self._own, self._map.acknowledged, tail, self._lost)
-        if acknowledged > self._sent:
-            raise CorruptField(f"{acknowledged} chunks are acknowledged, {self._sent} were sent")
+if atomics.NATIVE:
+    from xccl._native import DECLINED, PARTIAL, UNACKNOWLEDGED, RingEnd
 
 
 class Channel:
-    """A connection between two endpoints, once in the life of both. Use `connect`; both sides must.
+    """Made once in the life of both endpoints. Use `connect`; both sides must.
 
-    One send and one receive may be under way at a time. Either may fail or be abandoned; the channel stays usable
-    for later events unless the peer was lost.
+    One message each way may be on its way into or out of the ring at a time; sent messages that wait for their
+    acknowledgement may be many. Either side may fail or be abandoned; the channel stays usable for later events
+    unless the peer was lost.
     """
 
-    def __init__(self, endpoint: Endpoint, peer: Peer, own: Segment, remote: Reached) -> None:
+    def __init__(self, endpoint: Endpoint, peer: Peer, own: Segment, remote: Reached, rule: Rule) -> None:
         self.peer = peer
-        watch = endpoint.watch([(peer.rank, remote)])
+        self._endpoint = endpoint
+        self._rule = rule
         self._own = own
-        self._ring = Ring(own.memory, remote.memory, endpoint.layout, watch.lost)
+        self._regions: dict[int, Reached] = {}
+        watch = endpoint.watch([(peer.rank, remote)])
+        self._ring = Ring(own.memory, remote.memory, endpoint.layout, watch.lost, self._reach)
+        # Compiled code follows the default rule; another one may want another path for any message.
+        self._native = _native_end(endpoint, self._ring, own.memory, remote.memory) if rule is default_rule else None
         self._sending = False
         self._receiving = False
 
     @classmethod
-    def connect(cls, endpoint: Endpoint, peer: Peer) -> Steps[Self]:
+    def connect(cls, endpoint: Endpoint, peer: Peer, *, rule: Rule = default_rule) -> Steps[Self]:
         """Connect to `peer`; done when it does the same. After Timeout it may be tried again.
 
         Raises what `Endpoint.connect` raises; Broken when the two were connected before.
@@ -125,25 +57,36 @@ class Channel:
         own = endpoint.own(name, nbytes)
         remote = yield from endpoint.connect(peer, ring_name(endpoint.incarnation), nbytes)
         endpoint.claim(name)
-        return cls(endpoint, peer, own, remote)
+        return cls(endpoint, peer, own, remote, rule)
 
     def close(self) -> None:
         """Close the own ring: a peer that waits for this side gets PeerLost. Idempotent."""
         self._own.close()
 
-    def send(self, data: Buffer, *, event: int) -> Steps[None]:
+    def send(self, data: Buffer, *, event: int, path: Path | None = None) -> Steps[None]:
         """Send a C-contiguous buffer of any size as message `event`; done when the peer has copied all of it.
 
-        Raises ValueError when `event` is not larger than the last one, PeerLost, Broken when a send is under way;
-        RingFull for Timeout when the receiver takes nothing.
+        `path` None leaves the choice to the rule. Raises ValueError when `event` is not larger than the last one or
+        for ZERO_COPY of data outside of every region; PeerLost, Broken when another send is still writing; RingFull
+        for Timeout when the receiver takes nothing. xDeepServe, "send/receive".
         """
         if self._sending:
             raise Broken(f"a send to {self.peer.incarnation} is under way; await it first")
         self._sending = True
         try:
-            yield from self._ring.send(octets(data), event)
+            source = octets(data)
+            at = self._endpoint.reference(source)
+            path = path or self._choose(len(source), at)
+            with self._endpoint.cores.taken(path):
+                if path is not Path.ZERO_COPY or not source:
+                    tail = yield from self._ring.send(source, event, path)
+                elif at is not None:
+                    tail = yield from self._ring.send_reference(at, event)
+                else:
+                    raise ValueError("zero-copy needs data in a region of this endpoint (Endpoint.region)")
         finally:
             self._sending = False
+        yield from self._ring.await_copied(tail)
 
     def receive(self, into: Buffer, *, event: int) -> Steps[int]:
         """Receive message `event` into a writable C-contiguous buffer; returns its size in bytes.
@@ -152,10 +95,82 @@ class Channel:
         larger than `into` or the event was consumed before, EventMismatch when the sender has given it up,
         CorruptField, PeerLost, Broken when a receive is under way.
         """
+        return self._receive(into, event, 0, None)
+
+    def send_now(self, data: Buffer, *, event: int, timeout: float, path: Path | None = None) -> None:
+        """`send`, blocking the thread. Raises Timeout too."""
+        if self._native is None or path not in (None, Path.MTE) or self._sending:
+            run(self.send(data, event=event, path=path), timeout=timeout)
+            return
+        most = self._most_in_chunks() if path is None else sys.maxsize
+        done = self._native.send(data, event, most)
+        if done == DECLINED:
+            run(self.send(data, event=event, path=path), timeout=timeout)
+        elif done == PARTIAL:
+            run(self._send_rest(octets(data), event), timeout=timeout)
+        elif done == UNACKNOWLEDGED:
+            run(self._ring.await_copied(self._ring.counters[SENT]), timeout=timeout)
+
+    def receive_now(self, into: Buffer, *, event: int, timeout: float) -> int:
+        """`receive`, blocking the thread. Raises Timeout too."""
+        if self._native is None or self._receiving:
+            return run(self.receive(into, event=event), timeout=timeout)
+        nbytes = self._native.receive(into, event)
+        if nbytes != DECLINED:
+            return nbytes
+        filled = self._ring.counters[FILLED]
+        left = self._ring.counters[LEFT] if filled else None
+        return run(self._receive(into, event, filled, left), timeout=timeout)
+
+    def _most_in_chunks(self) -> int:
+        """The largest message that the default rule sends in chunks."""
+        if self._endpoint.regions:
+            return ZERO_COPY_BYTES - 1
+        return sys.maxsize if self._endpoint.cores.free >= AIVS_PER_SEND else UNIFIED_BUFFER_BYTES
+
+    def _send_rest(self, data: memoryview, event: int) -> Steps[None]:
+        self._sending = True
+        try:
+            tail = yield from self._ring.send(data, event, Path.MTE, self._ring.counters[POSTED])
+        finally:
+            self._sending = False
+        yield from self._ring.await_copied(tail)
+
+    def _receive(self, into: Buffer, event: int, filled: int, left: int | None) -> Steps[int]:
         if self._receiving:
             raise Broken(f"a receive from {self.peer.incarnation} is under way; await it first")
         self._receiving = True
         try:
-            return (yield from self._ring.receive(octets(into), event))
+            return (yield from self._ring.receive(octets(into), event, filled, left))
         finally:
             self._receiving = False
+
+    def _choose(self, nbytes: int, at: Reference | None) -> Path:
+        cores = self._endpoint.cores
+        return self._rule(Situation(nbytes, at is not None, cores.free, self._ring.contended))
+
+    def _reach(self, number: int, nbytes: int) -> Steps[RemoteMemory]:
+        region = self._regions.get(number)
+        if region is None or region.closed:
+            region = yield from self._endpoint.connect(self.peer, region_name(number), nbytes)
+            self._regions[number] = region
+        return region.memory
+
+
+def _native_end(endpoint: Endpoint, ring: Ring, own: RemoteMemory, remote: RemoteMemory) -> RingEnd | None:
+    """The compiled half, where there is one and both segments are mapped."""
+    if not (atomics.NATIVE and type(own) is MappedMemory and type(remote) is MappedMemory):
+        return None
+    layout, offsets = endpoint.layout, RingMap(endpoint.layout)
+    return RingEnd(
+        own.buffer,
+        remote.buffer,
+        ring.counters,
+        offsets.acknowledged,
+        offsets.field(0),
+        FIELD_STRIDE,
+        offsets.slot(0),
+        layout.ring_slots,
+        layout.slot_bytes,
+        UNIFIED_BUFFER_BYTES,
+    )

@@ -7,6 +7,7 @@ are files of its directory:
     <incarnation>.group-<epoch>    what peers of that epoch write and read
     <incarnation>.a2e-<epoch>-<domain>    the same between attention and expert dies
     <incarnation>.ring-<peer>      what that p2p peer writes
+    <incarnation>.application-<n>  a region of the application, which peers may read
 
 A peer that sees these files maps them; one that does not, being on another host, reaches the same memory over TCP if
 both endpoints have a network. Since every operation is one-sided on the owner's memory, it does not matter if one
@@ -19,15 +20,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Final, Self, TypeAlias
+
+import numpy as np
 
 from xccl import shm, tcp_memory, uri
 from xccl.errors import BadSegment, Broken, PeerLost, StaleEpoch
 from xccl.faults import Faults
 from xccl.faults_memory import FaultyMemory, FaultySegment
-from xccl.layout import HEADER_BYTES, Layout
+from xccl.layout import HEADER_BYTES, Layout, page_up
 from xccl.liveness import Liveness, Watch, in_proc
+from xccl.paths import Cores
+from xccl.region import Reference, Region, region_name
 from xccl.shm import Segment
 from xccl.steps import Steps
 from xccl.tcp_link import Link
@@ -64,6 +70,9 @@ class Endpoint:
         self._links: dict[str, Link] = {}
         self._segments: dict[str, Segment] = {}
         self._claimed: set[str] = set()
+        self.cores: Final = Cores()
+        self.regions: dict[int, Region] = {}
+        self._region_numbers = count()
         self._epoch = -1
         self._joined = -1
         self._listener = Listener(network, incarnation, self._segments.get) if network else None
@@ -121,6 +130,26 @@ class Endpoint:
         if name not in self._segments:
             self._segments[name] = shm.create(self.directory, self.incarnation, name, self.layout, nbytes)
         return self._segments[name]
+
+    def region(self, nbytes: int) -> Region:
+        """A new application region with room for `nbytes`."""
+        number = next(self._region_numbers)
+        total = page_up(nbytes) + HEADER_BYTES
+        region = Region(number, self.own(region_name(number), total), lambda: self._forget(number))
+        self.regions[number] = region
+        return region
+
+    def reference(self, data: memoryview) -> Reference | None:
+        """Where `data` lie in a region of this endpoint, if they do."""
+        if not self.regions:
+            return None
+        address = np.frombuffer(data, np.uint8).ctypes.data
+        found = (region.reference(address, len(data)) for region in self.regions.values())
+        return next((reference for reference in found if reference), None)
+
+    def _forget(self, number: int) -> None:
+        self.regions.pop(number, None)
+        self._segments.pop(region_name(number), None)
 
     def enter(self, epoch: int) -> Segment:
         """The own group segment of `epoch`; those of earlier epochs are closed. Raises StaleEpoch."""

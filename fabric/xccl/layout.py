@@ -133,6 +133,18 @@ class GroupMap:
         return self._returned + (event & 1) * self._returned_stride
 
 
+SHORTEST_CHUNK: Final = 2048
+
+
+def chunk_bytes(nbytes: int, slot_bytes: int) -> int:
+    """The size of the chunks of a p2p message of `nbytes`: a quarter of it, within SHORTEST_CHUNK and `slot_bytes`.
+
+    The receiver copies a chunk out while the sender writes the next; shorter ones cost more than they gain.
+    """
+    quarter = -(-nbytes // (4 * FIELD_STRIDE)) * FIELD_STRIDE
+    return min(slot_bytes, max(SHORTEST_CHUNK, quarter))
+
+
 class RingMap:
     """Byte offsets inside a ring segment."""
 

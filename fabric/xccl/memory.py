@@ -94,8 +94,7 @@ class MappedMemory:
 
     def write(self, offset: int, data: Buffer) -> Steps[None]:
         yield from self.before_access
-        source = octets(data)
-        _copy(self._bytes[offset : offset + len(source)], source)
+        self._words.write(offset, octets(data))
 
     def read_rows(self, offset: int, rows: Rows, into: NDArray[Any]) -> Steps[None]:
         yield from self.before_access

@@ -4,9 +4,9 @@ A protocol is written once, as `Steps[T]`: it yields wherever it would block and
 decides what waiting means: `run` blocks the thread, `arun` keeps an event loop alive, a test explores every
 interleaving of several protocols. What it yields says whether a new wait begins or the same one goes on.
 
-No driver spins bare. With more processes than cores the peer that is waited for may need this very core, so each
-round gives the core away (`sched_yield`); after that a wait naps for an eighth of the time it has lasted, at most
-a millisecond: naps stay small against the wait, and a long wait costs next to nothing.
+No driver spins bare. With more processes than cores the peer that is waited for may need this very core, so that
+after a glance of 10 µs each round gives the core away (`sched_yield`); after that a wait naps for an eighth of the time
+it has lasted, at most a millisecond: naps stay small against the wait, and a long wait costs next to nothing.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ Steps: TypeAlias = Generator[bool, None, T]
 
 _LONGEST_NAP: Final = 1e-3
 _SHORTEST_NAP: Final = 50e-6  # the kernel's timer slack: a shorter nap would not be shorter
+_GLANCE: Final = 10e-6  # a peer on another core answers within it
 _LOOP_SPIN: Final = 150e-6  # how long `arun` keeps the loop from going around
 _LOOP_SHORTEST_NAP: Final = 250e-6  # epoll counts milliseconds, so that a nap here takes one
 
@@ -68,7 +69,7 @@ def run(steps: Steps[T], *, timeout: float) -> T:
             since = now
         if nap := _nap(now - since, _SHORTEST_NAP):
             time.sleep(nap)
-        else:
+        elif now - since >= _GLANCE:
             os.sched_yield()
 
 

@@ -163,8 +163,8 @@ def test_events_must_grow(pair: Pair) -> None:
 
 
 def test_two_sends_at_once_are_refused(pair: Pair) -> None:
-    sending = pair[0].send(b"x", event=1)
-    next(sending)
+    sending = pair[0].send(bytes(CAPACITY + 1), event=1)
+    next(sending)  # fills the ring
     with pytest.raises(Broken, match="a send to die-1 is under way"):
         next(pair[0].send(b"y", event=2))
     receiving = pair[0].receive(bytearray(1), event=1)
@@ -206,5 +206,5 @@ def test_a_damaged_field_is_found(pair: Pair) -> None:
 
 def test_an_acknowledgement_of_what_was_never_sent_is_found(pair: Pair) -> None:
     pair[0]._own.memory.poke(RingMap(SMALL).acknowledged, 9)
-    with pytest.raises(CorruptField, match="9 chunks are acknowledged, 0 were sent"):
+    with pytest.raises(CorruptField, match="9 slots are acknowledged, 0 were sent"):
         next(pair[0].send(b"x", event=1))

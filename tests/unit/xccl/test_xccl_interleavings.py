@@ -8,10 +8,13 @@ import numpy as np
 import pytest
 from xccl_explorer import ExploredMemory, Violation, World, explore, mutant
 
-from xccl import alltoall, channel, field
+from xccl import alltoall, field, ring
 from xccl.alltoall import AllToAll
-from xccl.channel import Ring
 from xccl.layout import GroupMap, Layout
+from xccl.memory import RemoteMemory
+from xccl.paths import Path
+from xccl.region import Reference
+from xccl.ring import Ring
 from xccl.routing import route
 from xccl.steps import Steps
 
@@ -22,31 +25,71 @@ def nobody_lost() -> None:
     return None
 
 
-def p2p_world() -> World:
-    """One message of four chunks, then one of one, through a ring of two slots."""
-    messages = [bytes(range(200)), bytes([7] * 10)]
+def ring_ends(region: bytearray) -> tuple[list[bytearray], list[Ring]]:
+    """Both ends of a ring of two slots; `region` is the sender's application region."""
     buffers = [bytearray(TWO_SLOTS.ring_bytes) for _ in range(2)]
-    sender, receiver = (
-        Ring(ExploredMemory(own, "own"), ExploredMemory(remote, "remote"), TWO_SLOTS, nobody_lost)
+    application = ExploredMemory(region, "application")
+
+    def reach(number: int, nbytes: int) -> Steps[RemoteMemory]:
+        assert (number, nbytes) == (0, len(region))
+        return application
+        yield True
+
+    ends = [
+        Ring(ExploredMemory(own, "own"), ExploredMemory(remote, "remote"), TWO_SLOTS, nobody_lost, reach)
         for own, remote in (buffers, reversed(buffers))
-    )
+    ]
+    return [*buffers, region], ends
+
+
+def receiving(receiver: Ring, messages: int) -> Steps[list[bytes]]:
+    received = []
+    for event in range(1, messages + 1):
+        into = bytearray(256)
+        nbytes = yield from receiver.receive(memoryview(into), event)
+        received.append(bytes(into[:nbytes]))
+    return received
+
+
+def ring_world(path: Path) -> World:
+    """One message of four slots, then one of one, through a ring of two slots."""
+    messages = [bytes(range(200)), bytes([7] * 10)]
+    memories, (sender, receiver) = ring_ends(bytearray(8))
 
     def send() -> Steps[None]:
         for event, message in enumerate(messages, 1):
-            yield from sender.send(memoryview(message), event)
-
-    def receive() -> Steps[list[bytes]]:
-        received = []
-        for event in range(1, len(messages) + 1):
-            into = bytearray(256)
-            nbytes = yield from receiver.receive(memoryview(into), event)
-            received.append(bytes(into[:nbytes]))
-        return received
+            tail = yield from sender.send(memoryview(message), event, path)
+            yield from sender.await_copied(tail)
 
     def check(results: list[Any]) -> None:
         assert results[1] == messages
 
-    return World(buffers, [send(), receive()], check)
+    return World(memories, [send(), receiving(receiver, len(messages))], check)
+
+
+def p2p_world() -> World:
+    return ring_world(Path.MTE)
+
+
+def dma_world() -> World:
+    return ring_world(Path.DMA)
+
+
+def zero_copy_world() -> World:
+    """Three messages out of the same place in a region, each written there when the one before was acknowledged."""
+    region = bytearray(64)
+    memories, (sender, receiver) = ring_ends(region)
+
+    def send() -> Steps[None]:
+        for event in (1, 2, 3):
+            region[8:24] = bytes([event] * 16)
+            tail = yield from sender.send_reference(Reference(0, len(region), 8, 16), event)
+            yield from sender.await_copied(tail)
+
+    def check(results: list[Any]) -> None:
+        assert results[1] == [bytes([event] * 16) for event in (1, 2, 3)]
+
+    return World(memories, [send(), receiving(receiver, 3)], check)
 
 
 def group_of_two() -> tuple[list[bytearray], list[AllToAll]]:
@@ -116,40 +159,59 @@ def combine_world() -> World:
     return World(buffers, [combines(0), combines(1)], check)
 
 
-@pytest.mark.parametrize("world", [p2p_world, vote_world, dispatch_world, combine_world])
+@pytest.mark.parametrize("world", [p2p_world, dma_world, zero_copy_world, vote_world, dispatch_world, combine_world])
 def test_every_interleaving_ends_right(world: Any) -> None:
-    assert explore(world) > 500
+    assert explore(world) > 300
 
 
-def test_p2p_publishing_before_the_data_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    write = "yield from self._remote.write(self._map.slot(tail), chunk)"
-    publish = "yield from publish(self._remote, self._map.field(tail), tail, event, left << _BYTES_BITS | len(chunk))"
+@pytest.mark.parametrize("world", [p2p_world, dma_world])
+def test_publishing_before_the_data_is_found(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = "yield from self._remote.write(self._map.slot(first), piece)"
+    publish = "yield from publish(self._remote, self._map.field(first), first, event, left << _BYTES_BITS | len(piece))"
     swapped = mutant(Ring.send, f"{write}\n        {publish}", f"{publish}\n        {write}")
     monkeypatch.setattr(Ring, "send", swapped)
     with pytest.raises(Violation):
-        explore(p2p_world)
+        explore(world)
 
 
-def test_p2p_acknowledging_before_the_copy_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    read = "yield from self._own.read("
-    early = mutant(Ring.receive, read, f"yield from self._remote.store(self._map.acknowledged, tail); {read}")
-    monkeypatch.setattr(Ring, "receive", early)
+def test_publishing_before_the_reference_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    write = "yield from self._remote.write(self._map.slot(tail), told)"
+    publish = "yield from publish(self._remote, self._map.field(tail), tail, event, _BY_REFERENCE | len(told))"
+    swapped = mutant(Ring.send_reference, f"{write}\n    {publish}", f"{publish}\n    {write}")
+    monkeypatch.setattr(Ring, "send_reference", swapped)
     with pytest.raises(Violation):
-        explore(p2p_world)
+        explore(zero_copy_world)
 
 
-def test_p2p_sending_into_a_full_ring_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    hasty = mutant(Ring._await_free_slot, "self._sent + 1 - self._slots", "self._sent - self._slots")
-    monkeypatch.setattr(Ring, "_await_free_slot", hasty)
+@pytest.mark.parametrize(
+    ("world", "read"),
+    [
+        (p2p_world, "yield from self._own.read("),
+        (dma_world, "yield from self._own.read("),
+        (zero_copy_world, "filled = yield from self._read_reference("),
+    ],
+)
+def test_acknowledging_before_the_copy_is_found(world: Any, read: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    acknowledge = "yield from self._remote.store(self._map.acknowledged, tail + run - 1)"
+    monkeypatch.setattr(Ring, "receive", mutant(Ring.receive, read, f"{acknowledge}; {read}"))
     with pytest.raises(Violation):
-        explore(p2p_world)
+        explore(world)
 
 
-def test_p2p_forgetting_the_acknowledgement_is_found_as_a_deadlock(monkeypatch: pytest.MonkeyPatch) -> None:
-    forgetful = mutant(Ring.receive, "yield from self._remote.store(self._map.acknowledged, tail)", "pass")
+@pytest.mark.parametrize("world", [p2p_world, dma_world])
+def test_sending_into_a_full_ring_is_found(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    hasty = mutant(Ring._await_free, "tail - self._slots", "tail - self._slots - 1")
+    monkeypatch.setattr(Ring, "_await_free", hasty)
+    with pytest.raises(Violation):
+        explore(world)
+
+
+@pytest.mark.parametrize("world", [p2p_world, dma_world, zero_copy_world])
+def test_forgetting_the_acknowledgement_is_found_as_a_deadlock(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    forgetful = mutant(Ring.receive, "yield from self._remote.store(self._map.acknowledged, tail + run - 1)", "pass")
     monkeypatch.setattr(Ring, "receive", forgetful)
     with pytest.raises(Violation, match="no schedule reaches the end"):
-        explore(p2p_world)
+        explore(world)
 
 
 @pytest.mark.parametrize("world", [p2p_world, vote_world, dispatch_world])
@@ -158,7 +220,7 @@ def test_publishing_word_first_is_found(world: Any, monkeypatch: pytest.MonkeyPa
     source_first = "    yield from memory.store(offset + 8, first)\n"
     word_first = mutant(field.publish, source_first, last + source_first)
     monkeypatch.setattr(alltoall, "publish", word_first)
-    monkeypatch.setattr(channel, "publish", word_first)
+    monkeypatch.setattr(ring, "publish", word_first)
     with pytest.raises(Violation):
         explore(world)
 

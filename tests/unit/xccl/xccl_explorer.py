@@ -27,10 +27,11 @@ from xccl.a2e_expert import Arrived, Expert
 from xccl.a2e_layout import A2EMap
 from xccl.a2e_plan import Plan
 from xccl.alltoall import AllToAll, Dispatched
-from xccl.channel import Ring
 from xccl.layout import GroupMap, Layout, RingMap
 from xccl.memory import Buffer, MappedMemory, octets
 from xccl.operations import Read
+from xccl.region import Reference
+from xccl.ring import Ring
 from xccl.routing import Route
 from xccl.steps import Steps
 
@@ -177,7 +178,7 @@ def _frozen(value: Any) -> Hashable:
             return tuple(_frozen(item) for item in value)
         case dict():
             return tuple((str(key), _frozen(item)) for key, item in value.items())
-        case Ring() | AllToAll() | Route() | Dispatched() | Attention() | Expert() | Sent() | Arrived():
+        case Ring() | Reference() | AllToAll() | Route() | Dispatched() | Attention() | Expert() | Sent() | Arrived():
             return _frozen(vars(value))
         case Layout() | GroupMap() | RingMap() | A2EMap() | Plan() | Traffic() | Batch() | FunctionType() | type():
             return ()  # never changes
