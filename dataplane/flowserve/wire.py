@@ -227,6 +227,10 @@ class Sampling(WireModel):
     temperature: float = Field(default=1.0, ge=0, le=2)  # 0 is greedy
     top_p: float = Field(default=1.0, gt=0, le=1)
     top_k: int = Field(default=0, ge=0)  # 0: all
+    min_p: float = Field(default=0.0, ge=0, le=1)  # relative to the likeliest token
+    presence_penalty: float = Field(default=0.0, ge=-2, le=2)
+    frequency_penalty: float = Field(default=0.0, ge=-2, le=2)
+    repetition_penalty: float = Field(default=1.0, gt=0, le=10)  # 1: none
     seed: int = Field(default=0, ge=0, le=2**63 - 1)
 
 
@@ -249,6 +253,7 @@ class GenerateRequest(WireModel):
     max_tokens: int = Field(ge=1, le=1_048_576)
     sampling: Sampling = Sampling()
     stop: tuple[Annotated[str, StringConstraints(min_length=1, max_length=256)], ...] = Field(default=(), max_length=4)
+    stop_token_ids: tuple[Annotated[int, Field(ge=0)], ...] = Field(default=(), max_length=64)
     ignore_eos: bool = False
     ticket: TransferTicket | None = None
     first_token: int | None = Field(default=None, ge=0)

@@ -9,7 +9,7 @@ from flowserve.engine.loading import Runtime
 from flowserve.engine.role import Advance, Refuse, as_array
 from flowserve.engine.scheduler import Scheduler
 from flowserve.engine.sequence import Sequence, Stage
-from flowserve.model import Experts, sample
+from flowserve.model import Experts
 from flowserve.output.link import Failed, FromEngine, Tokens
 from flowserve.transfer.pull import Pulled, Puller
 from flowserve.wire import GenerateRequest
@@ -54,10 +54,7 @@ class Decode:
         tokens = as_array([sequence.tokens[-1] for sequence in batch])
         positions = as_array([sequence.computed for sequence in batch])
         logits = yield from self._runtime.model.decode(tokens, positions, [each.kv for each in batch], experts)
-        return [
-            Advance(sequence, 1, sample(row, sequence.request.sampling, len(sequence.tokens)))
-            for sequence, row in zip(batch, logits, strict=True)
-        ]
+        return [Advance(sequence, 1, sequence.choose(row)) for sequence, row in zip(batch, logits, strict=True)]
 
     def deliver(self, sequence: Sequence) -> None:
         index = sequence.answered - 1

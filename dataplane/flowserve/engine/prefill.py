@@ -12,7 +12,7 @@ from flowserve.engine.loading import Runtime
 from flowserve.engine.role import Advance, NotNow, Refuse, as_array
 from flowserve.engine.scheduler import Scheduler
 from flowserve.engine.sequence import Sequence, Stage
-from flowserve.model import Experts, sample
+from flowserve.model import Experts
 from flowserve.output.link import FromEngine, Prefilled
 from flowserve.transfer.push import Pusher
 from flowserve.transfer.tickets import TicketBook
@@ -68,7 +68,7 @@ class Prefill:
         chunk = as_array(prompt[start : start + self._chunk])
         logits = yield from self._runtime.model.prefill(chunk, start, sequence.kv, experts)
         whole = start + len(chunk) == len(prompt)
-        token = sample(logits, sequence.request.sampling, len(prompt)) if whole else None
+        token = sequence.choose(logits) if whole else None
         return [Advance(sequence, len(chunk), token)]
 
     def deliver(self, sequence: Sequence) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from flowserve.cache import SequenceKV
+from flowserve.model import FloatArray, sample
 from flowserve.wire import FinishReason, GenerateRequest
 
 
@@ -43,9 +44,14 @@ class Sequence:
         """How many tokens of the answer there are."""
         return len(self.tokens) - len(self.request.prompt)
 
+    def choose(self, logits: FloatArray) -> int:
+        """The token that follows those that there are, from the logits f32[V] for it."""
+        return sample(logits, self.request.sampling, len(self.tokens), self.tokens, len(self.request.prompt))
+
     def finish_reason(self, ends: frozenset[int]) -> FinishReason | None:
         """Why the answer ends at its last token, if it does; ``ends`` are the model's end-of-sequence tokens."""
-        if self.tokens[-1] in ends and not self.request.ignore_eos:
+        last = self.tokens[-1]
+        if last in self.request.stop_token_ids or (last in ends and not self.request.ignore_eos):
             return "stop"
         return "length" if self.answered >= self.request.max_tokens else None
 

@@ -5,7 +5,7 @@ from flowserve.model.config import ModelConfig
 from flowserve.model.errors import CheckpointError, UnsupportedModel
 from flowserve.model.experts import Experts, ExpertWeights, LocalExperts, combine, run_experts
 from flowserve.model.model import Model
-from flowserve.model.sampling import SamplingParams, sample
+from flowserve.model.sampling import LogProbabilities, SamplingParams, answer_seed, log_probabilities, sample
 from flowserve.model.weights import Weights
 from xccl import Steps
 
@@ -16,13 +16,16 @@ __all__ = [
     "FloatArray",
     "IntArray",
     "LocalExperts",
+    "LogProbabilities",
     "Model",
     "ModelConfig",
     "SamplingParams",
     "Steps",
     "UnsupportedModel",
     "Weights",
+    "answer_seed",
     "combine",
+    "log_probabilities",
     "run_experts",
     "sample",
 ]
