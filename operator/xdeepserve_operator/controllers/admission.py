@@ -16,12 +16,14 @@ from pydantic import ValidationError
 
 from xdeepserve_operator.controllers.objects import leaving, together
 from xdeepserve_operator.controllers.ports import Cluster, Object, Store
-from xdeepserve_operator.controllers.snapshot import Executor, groups_of, pods_of, servers_of
+from xdeepserve_operator.controllers.preemption import Preemption
+from xdeepserve_operator.controllers.snapshot import Executor, freeing_of, groups_of, pods_of, servers_of
+from xdeepserve_operator.controllers.trial import Trial
 from xdeepserve_operator.planner.gang import Candidate, Waiting, admit
 from xdeepserve_operator.planner.groups import GroupView
 from xdeepserve_operator.planner.instance import InstanceView
 from xdeepserve_operator.planner.packing import Block
-from xdeepserve_operator.planner.placement import Request, Shortfall, Spot, place
+from xdeepserve_operator.planner.placement import Request, Shortfall, Spot, holding, place
 from xdeepserve_operator.planner.pods import PodView, next_attempt
 from xdeepserve_operator.resources import children
 from xdeepserve_operator.resources.group import dp_group
@@ -52,8 +54,9 @@ class Slot:
 class Admission:
     """Places groups; ``image`` is part of every revision."""
 
-    def __init__(self, store: Store, cluster: Cluster, image: str) -> None:
+    def __init__(self, store: Store, cluster: Cluster, trial: Trial, preemption: Preemption, *, image: str) -> None:
         self._store, self._cluster, self._image = store, cluster, image
+        self._trial, self._preemption = trial, preemption
         self._lock = asyncio.Lock()
 
     async def place(self, executor: Executor) -> dict[int, Waiting]:
@@ -67,11 +70,16 @@ class Admission:
             if servers is None:
                 return dict.fromkeys(missing, Waiting(f"SuperPod {superpod} does not exist"))
             slots: dict[str, Slot] = {}
-            candidates = [self._candidate(rival, slots) for rival in self._rivals(superpod)]
-            result = admit(servers, candidates, _gang(executor))
+            rivals = self._rivals(superpod)
+            candidates = [self._candidate(rival, slots) for rival in rivals]
+            result = admit(servers, candidates, executor.gang, freeing_of(self._store))
             spots = {key: spot for placement in result.admitted for key, spot in placement.spots.items()}
             await self._create([(slots[key], spot) for key, spot in spots.items()])
-        return {replica: why for (key, replica), why in result.waiting.items() if key == _key(executor)}
+            wanted = {rival.key: rival.spec.replicas for rival in rivals}
+            for unit, left in result.short:
+                if all(replica < wanted[key] for key, replica in unit.requests):  # surge asks for nobody's dies
+                    await self._preemption.make_room(executor, left, list(unit.requests.values()), rivals)
+        return {replica: why for (key, replica), why in result.waiting.items() if key == executor.key}
 
     async def move(self, executor: Executor, views: Sequence[InstanceView]) -> dict[int, Waiting]:
         """Gives faulted groups a new attempt, an instance's together; says by replica what is missing for it."""
@@ -95,8 +103,12 @@ class Admission:
         # An instance lies on one chip: what still stands decides it.
         chips = tuple(group.chip for group, fault in ranks if fault is None)[:1] or tuple(template.spec.chips)
         blocks = tuple(Block(group.name, group.dies, frozenset({group.node})) for group, _ in hurt)
-        plan = place(servers, [Request(executor.spec.role, superpod, chips, blocks)])
+        request = Request(executor.spec.role, superpod, chips, blocks)
+        plan = place(servers, [request])
         if isinstance(plan, Shortfall):
+            soon = holding(servers, {node: -dies for node, dies in freeing_of(self._store).items()})
+            if isinstance(place(soon, [request]), Shortfall):
+                await self._preemption.make_room(executor, soon, [request], self._rivals(superpod))
             return plan.message
         pods = _by_group(pods_of(self._store, executor))
         for group, fault in hurt:
@@ -112,7 +124,7 @@ class Admission:
         pods: dict[str, dict[str, list[PodView]]] = {}
         bodies: list[Object] = []
         for slot, spot in places:
-            owner = _key(slot.executor)
+            owner = slot.executor.key
             if owner not in pods:
                 pods[owner] = _by_group(pods_of(self._store, slot.executor))
             bodies.append(_body(slot, spot, next_attempt(pods[owner][slot.name])))
@@ -125,12 +137,15 @@ class Admission:
         slots |= {slot.key: slot for needed in missing.values() for slot in needed}
         gang = executor.spec.gang
         return Candidate(
-            key=_key(executor),
+            key=executor.key,
             created=executor.obj["metadata"].get("creationTimestamp", ""),
-            gang=_gang(executor),
+            gang=executor.gang,
             members=1 if gang is None else gang.members,
-            begun=any(not group.deleted for group in groups),
+            begun=any(not group.deleted and not group.preempted for group in groups),
             missing={replica: _request(needed, groups) for replica, needed in missing.items()},
+            priority=executor.spec.priority,
+            ending=any((one.deleted or one.preempted) and one.replica < executor.spec.replicas for one in groups),
+            resting=self._trial.rest(executor),
         )
 
     def _rivals(self, superpod: str) -> list[Executor]:
@@ -193,13 +208,3 @@ def _by_group(pods: Sequence[PodView]) -> dict[str, list[PodView]]:
     for pod in pods:
         found[pod.group].append(pod)
     return found
-
-
-def _key(executor: Executor) -> str:
-    return f"{executor.namespace}/{executor.name}"
-
-
-def _gang(executor: Executor) -> str:
-    """Its gang; a TaskExecutor without one is alone in a gang that no name can clash with."""
-    gang = executor.spec.gang
-    return f"{executor.namespace}/{executor.name}/" if gang is None else f"{executor.namespace}/{gang.name}"

@@ -1,6 +1,7 @@
 """A TaskExecutor among the other roles of its ModelDeployment, which are as their own reconcilers last said."""
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 
 from pydantic import ValidationError
 
@@ -18,14 +19,17 @@ def objections(
 ) -> Callable[[Sequence[int], int], str | None]:
     """What the roles say to a replica of ``executor`` leaving after others have; see planner.rollout."""
     staying = [view for view in views if view.holds_dies and view.leaving is None]
-    mine = _role(executor, [(view.replica, view.revision, view.ready) for view in staying])
-    others = [_role(one, _reported(one.obj)) for one in _siblings(store, executor)]
+
+    @cache
+    def roles() -> tuple[RoleState, ...]:
+        mine = _role(executor, [(view.replica, view.revision, view.ready) for view in staying])
+        return (mine, *(_role(one, _reported(one.obj)) for one in _siblings(store, executor)))
 
     def ask(gone: Sequence[int], replica: int) -> str | None:
-        left = mine
+        mine, *others = roles()
         for one in gone:
-            left = left.without(one)
-        return objection([left, *others], mine.name, replica)
+            mine = mine.without(one)
+        return objection([mine, *others], mine.name, replica)
 
     return ask
 

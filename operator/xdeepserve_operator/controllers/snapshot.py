@@ -8,7 +8,7 @@ from functools import cached_property
 
 from flowserve.wire import RankReport, ShellStatus
 from xdeepserve_operator.api import names
-from xdeepserve_operator.api.v1alpha1.executor import TaskExecutorSpec
+from xdeepserve_operator.api.v1alpha1.executor import Gang, TaskExecutorSpec
 from xdeepserve_operator.api.v1alpha1.superpod import SuperPodSpec
 from xdeepserve_operator.controllers.objects import leaving
 from xdeepserve_operator.controllers.ports import Object, Store
@@ -18,9 +18,11 @@ from xdeepserve_operator.planner.instance import InstanceView, RankView
 from xdeepserve_operator.planner.pods import PodView, view_pod
 from xdeepserve_operator.planner.recovery import Patience, judge
 from xdeepserve_operator.planner.revision import revision_of
-from xdeepserve_operator.planner.servers import Server, dies_held, node_health, survey
+from xdeepserve_operator.planner.servers import Server, dies_freeing, dies_held, node_health, survey
 from xdeepserve_operator.resources import children
 from xdeepserve_operator.resources.revision import Template, template_of
+
+_ALONE = Gang(name="alone", members=1)
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,22 @@ class Executor:
     def name(self) -> str:
         """Its name."""
         return str(self.obj["metadata"]["name"])
+
+    @property
+    def key(self) -> str:
+        """Namespace and name."""
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def gang(self) -> str:
+        """Key of its gang; a TaskExecutor without one is alone in a gang that no name can clash with."""
+        gang = self.spec.gang
+        return f"{self.key}/" if gang is None else f"{self.namespace}/{gang.name}"
+
+    @property
+    def gang_timeout(self) -> int:
+        """Seconds in which all its pods must be on their servers."""
+        return (self.spec.gang or _ALONE).timeout_seconds
 
     @property
     def token_secret(self) -> str:
@@ -143,6 +161,11 @@ def servers_of(store: Store, superpod: str, without: Set[tuple[str, str]] = froz
         return None
     held = dies_held(store.list("Pod"), map(view_group, store.list("DPGroup")), without)
     return survey(superpod, SuperPodSpec.model_validate(obj["spec"]), store.list("Node"), held)
+
+
+def freeing_of(store: Store) -> Mapping[str, int]:
+    """Dies by server that will be free when what leaves is gone."""
+    return dies_freeing(store.list("Pod"), map(view_group, store.list("DPGroup")))
 
 
 def _rank(

@@ -20,6 +20,7 @@ from xdeepserve_operator.controllers.ports import Clock, Cluster, Store
 from xdeepserve_operator.controllers.shells import Shells
 from xdeepserve_operator.controllers.siblings import objections
 from xdeepserve_operator.controllers.snapshot import Executor, groups_of, instances
+from xdeepserve_operator.controllers.trial import Trial
 from xdeepserve_operator.planner.conditions import READY, find_condition, format_time
 from xdeepserve_operator.planner.executorstatus import executor_status
 from xdeepserve_operator.planner.gang import Waiting
@@ -36,7 +37,7 @@ from xdeepserve_operator.resources.shell import shell_selector
 STEADY_SECONDS = 1.0  # the fleet's heartbeat while all is well, or while waiting is all that can be done
 UNSETTLED_SECONDS = 0.2
 WAITING_SECONDS = 5.0  # room that appears is an event; this is for the one that got lost
-_SLOW_REASONS = frozenset({"InsufficientDies", "ModelLoadFailed"})
+_SLOW_REASONS = frozenset({"Unschedulable", "ModelLoadFailed"})
 
 
 class TaskExecutorReconciler:
@@ -53,12 +54,14 @@ class TaskExecutorReconciler:
         admission: Admission,
         shells: Shells,
         history: History,
+        trial: Trial,
         *,
         image: str,
         patience: Patience,
     ) -> None:
         self._store, self._cluster, self._clock = store, cluster, clock
-        self._fleet, self._admission, self._shells, self._history = fleet, admission, shells, history
+        self._fleet, self._admission, self._shells = fleet, admission, shells
+        self._history, self._trial = history, trial
         self._image, self._patience = image, patience
 
     async def reconcile(self, namespace: str | None, name: str) -> float | None:
@@ -80,10 +83,15 @@ class TaskExecutorReconciler:
         views = observe()
         await self._history.keep(executor, {view.revision for view in views if view.holds_dies})
         gone = await self._see_off(executor, views)
+        given_back = self._trial.overdue(executor, views, self._patience)
+        if given_back is not None:
+            await self._take_down(executor, given_back.views)
+            waiting = {view.replica: Waiting(given_back.message, "GaveBack") for view in given_back.views}
+            return await self._report(executor, views, waiting, given_back.message)
         wanted = executor.goal.made_at({view.replica: view.revision for view in views if view.holds_dies})
         staying = [view for view in views if view.leaving is None and wanted.get(view.replica) == view.revision]
         waiting = await self._admission.move(executor, staying)
-        waiting |= await self._admission.place(executor)
+        waiting |= self._rest(executor, views) or await self._admission.place(executor)
         if gone or any(view.faults or not view.placed for view in views):
             views = observe()
         hindrance = await self._let_leave(executor, views)
@@ -93,6 +101,11 @@ class TaskExecutorReconciler:
         await self._shells.ensure(executor, views)
         await self._fleet.steer(executor.namespace, token, views)
         return await self._report(executor, views, waiting, hindrance or "")
+
+    def _rest(self, executor: Executor, views: Sequence[InstanceView]) -> dict[int, Waiting]:
+        """What replicas without dies wait for, while the gang rests."""
+        rest = self._trial.rest(executor)
+        return {} if rest is None else {view.replica: rest for view in views if not view.holds_dies}
 
     async def _see_off(self, executor: Executor, views: Sequence[InstanceView]) -> bool:
         """Ends what has left, keeps what is wanted again after all; True when anything changed."""

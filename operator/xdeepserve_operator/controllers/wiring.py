@@ -13,10 +13,12 @@ from xdeepserve_operator.controllers.history import History
 from xdeepserve_operator.controllers.modeldeployment import ModelDeploymentReconciler
 from xdeepserve_operator.controllers.objects import label
 from xdeepserve_operator.controllers.ports import Clock, Cluster, Engines, Key, Object, Reconciler, Store
+from xdeepserve_operator.controllers.preemption import Preemption
 from xdeepserve_operator.controllers.routes import RouteKeeper
 from xdeepserve_operator.controllers.shells import Shells
 from xdeepserve_operator.controllers.superpod import SuperPodReconciler
 from xdeepserve_operator.controllers.taskexecutor import TaskExecutorReconciler
+from xdeepserve_operator.controllers.trial import Trial
 from xdeepserve_operator.planner.conditions import find_condition
 from xdeepserve_operator.planner.executorstatus import PLACED
 from xdeepserve_operator.planner.pods import dies_requested
@@ -35,15 +37,16 @@ def reconcilers(
 ) -> tuple[Reconciler, ...]:
     """One reconciler a kind, sharing what they must."""
     image = EngineImage(engine_image)
-    history = History(store, cluster)
+    history, trial = History(store, cluster), Trial(store, clock)
     executors = TaskExecutorReconciler(
         store,
         cluster,
         clock,
         Fleet(engines, clock),
-        Admission(store, cluster, image.name),
+        Admission(store, cluster, trial, Preemption(store, cluster, clock), image=image.name),
         Shells(store, cluster, image),
         history,
+        trial,
         image=image.name,
         patience=patience or Patience(),
     )

@@ -2,18 +2,35 @@
 
 As long as nothing of a gang has a place, its unit is all replicas of all its TaskExecutors, once as many of them
 exist as it says; it fits whole or holds no dies. Afterwards every instance with a missing DP group is a unit by
-itself. Units are considered one after another: those of gangs that have begun (to finish what a crash cut short, and
-to bring back a replica that a rollout took down), then waiting gangs, the older first, then by name. A unit that does
-not fit leaves its room to the next. Since nobody holds a part while waiting for the rest, no two gangs can block each
-other.
+itself. Units are considered one after another: the higher priority first, then those of gangs that have begun (to
+finish what a crash cut short, and to bring back a replica that a rollout took down), then the older gang, then by
+name. A unit that will fit as soon as instances that leave are gone keeps that room for itself; one that will not fit
+leaves its room to the next. Since nobody holds a part while waiting for the rest, no two gangs can block each other.
+
+A gang whose pods did not all reach their servers in time gives everything back, and is not considered for as long
+again: others get their turn.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
-from xdeepserve_operator.planner.placement import Placement, Request, place, take
+from xdeepserve_operator.planner.placement import Placement, Request, holding, place, take
 from xdeepserve_operator.planner.servers import Server
+
+WaitReason = Literal["InsufficientDies", "Placing", "GaveBack"]
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Why an instance has no place yet.
+
+    InsufficientDies: for lack of dies. Placing: its gang is still being made. GaveBack: its gang had its time.
+    """
+
+    message: str
+    reason: WaitReason = "InsufficientDies"
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +38,8 @@ class Candidate:
     """A TaskExecutor as admission sees it.
 
     ``gang`` and ``key`` carry the namespace; ``missing`` holds a request for every wanted replica with DP groups that
-    have no place; ``begun`` says whether any of its groups has one.
+    have no place; ``begun`` says whether any of its groups has one to stay; ``ending`` whether wanted replicas wait for
+    the end of their last life; ``resting`` says why it is not to be considered.
     """
 
     key: str
@@ -30,6 +48,9 @@ class Candidate:
     members: int
     begun: bool
     missing: Mapping[int, Request]
+    priority: int = 0
+    ending: bool = False
+    resting: Waiting | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,60 +58,77 @@ class Unit:
     """What is admitted whole or not at all: requests by (TaskExecutor, replica)."""
 
     gang: str
+    priority: int
     requests: Mapping[tuple[str, int], Request]
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
-    """Why an instance has no place yet; ``short``: for lack of dies, not just because its gang is still being made."""
-
-    message: str
-    short: bool = True
-
-
-@dataclass(frozen=True, slots=True)
 class Admission:
-    """What becomes of one gang: units to create now, and why instances (TaskExecutor, replica) wait."""
+    """What becomes of one gang.
+
+    ``admitted``: units to create now. ``waiting``: why instances (TaskExecutor, replica) wait. ``short``: units that
+    do not even fit once everything that leaves is gone, with the servers as they are left for them.
+    """
 
     admitted: tuple[Placement, ...]
     waiting: Mapping[tuple[str, int], Waiting]
+    short: tuple[tuple[Unit, tuple[Server, ...]], ...] = ()
 
 
 def units(candidates: Iterable[Candidate]) -> tuple[list[Unit], dict[str, Waiting]]:
-    """Units in order of consideration, and the gangs that still wait for members."""
+    """Units in order of consideration, and why the other gangs are not considered."""
     gangs: dict[str, list[Candidate]] = defaultdict(list)
     for candidate in sorted(candidates, key=lambda one: (one.created, one.key)):
         gangs[candidate.gang].append(candidate)
     begun: list[Unit] = []
     fresh: list[Unit] = []
-    incomplete: dict[str, Waiting] = {}
+    aside: dict[str, Waiting] = {}
     for gang, members in gangs.items():
         requests = {(one.key, replica): ask for one in members for replica, ask in sorted(one.missing.items())}
         wanted = max(one.members for one in members)
-        if any(one.begun for one in members):
-            begun += [Unit(gang, {key: request}) for key, request in requests.items()]
+        priority = max(one.priority for one in members)
+        resting = next((one.resting for one in members if one.resting is not None), None)
+        if resting is not None:
+            aside[gang] = resting
+        elif any(one.begun for one in members):
+            begun += [Unit(gang, priority, {key: request}) for key, request in requests.items()]
         elif len(members) < wanted:
-            incomplete[gang] = Waiting(f"gang has {len(members)} of {wanted} TaskExecutors", short=False)
+            aside[gang] = Waiting(f"gang has {len(members)} of {wanted} TaskExecutors", "Placing")
+        elif any(one.ending for one in members):
+            aside[gang] = Waiting("old instances of the gang are ending", "Placing")
         elif requests:
-            fresh.append(Unit(gang, requests))
-    return begun + fresh, incomplete
+            fresh.append(Unit(gang, priority, requests))
+    return sorted(begun + fresh, key=lambda unit: -unit.priority), aside
 
 
-def admit(servers: Sequence[Server], candidates: Sequence[Candidate], gang: str) -> Admission:
-    """Plans every unit that comes before or belongs to ``gang``, and returns that gang's share."""
-    ordered, incomplete = units(candidates)
+def admit(
+    servers: Sequence[Server], candidates: Sequence[Candidate], gang: str, freeing: Mapping[str, int] | None = None
+) -> Admission:
+    """Plans every unit that comes before or belongs to ``gang``, and returns that gang's share.
+
+    ``freeing``: dies by server that instances which leave still hold.
+    """
+    ordered, aside = units(candidates)
+    soon = holding(servers, {node: -dies for node, dies in (freeing or {}).items()})
     admitted: list[Placement] = []
     waiting: dict[tuple[str, int], Waiting] = {}
+    short: list[tuple[Unit, tuple[Server, ...]]] = []
     for unit in ordered:
         requests = list(unit.requests.values())
         plan = place(servers, requests)
+        later = plan if isinstance(plan, Placement) or not freeing else place(soon, requests)
+        if isinstance(later, Placement):
+            servers, soon = take(servers, later, requests), take(soon, later, requests)
+        if unit.gang != gang:
+            continue
         if isinstance(plan, Placement):
-            servers = take(servers, plan, requests)
-            if unit.gang == gang:
-                admitted.append(plan)
-        elif unit.gang == gang:
+            admitted.append(plan)
+        elif isinstance(later, Placement):
+            waiting |= dict.fromkeys(unit.requests, Waiting(f"{plan.message}; instances that leave make room"))
+        else:
             waiting |= dict.fromkeys(unit.requests, Waiting(plan.message))
-    if gang in incomplete:
+            short.append((unit, tuple(soon)))
+    if gang in aside:
         members = [candidate for candidate in candidates if candidate.gang == gang]
-        waiting = {(one.key, replica): incomplete[gang] for one in members for replica in one.missing}
-    return Admission(tuple(admitted), waiting)
+        waiting = {(one.key, replica): aside[gang] for one in members for replica in one.missing}
+    return Admission(tuple(admitted), waiting, tuple(short))

@@ -39,6 +39,12 @@ class GroupView:
     revision: str
     deleted: bool
     leaving: Departure | None = None
+    created: datetime = _LONG_AGO
+
+    @property
+    def preempted(self) -> bool:
+        """Whether its dies are meant for somebody else."""
+        return self.leaving is not None and self.leaving.reason == "Preempted"
 
 
 def view_group(group: Mapping[str, Any]) -> GroupView:
@@ -57,6 +63,7 @@ def view_group(group: Mapping[str, Any]) -> GroupView:
         revision=spec["revision"],
         deleted="deletionTimestamp" in metadata,
         leaving=_departure(spec.get("leaving")),
+        created=parse_time(metadata.get("creationTimestamp")) or _LONG_AGO,
     )
 
 

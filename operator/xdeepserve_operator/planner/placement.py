@@ -86,7 +86,12 @@ def take(servers: Iterable[Server], placement: Placement, requests: Iterable[Req
     taken: Counter[str] = Counter()
     for key, spot in placement.spots.items():
         taken[spot.node] += dies[key]
-    return tuple(server.holding(taken[server.name]) if server.name in taken else server for server in servers)
+    return holding(servers, taken)
+
+
+def holding(servers: Iterable[Server], dies: Mapping[str, int]) -> tuple[Server, ...]:
+    """The servers with so many more dies held, by name; fewer, if negative."""
+    return tuple(server.holding(dies[server.name]) if server.name in dies else server for server in servers)
 
 
 def _mixes(requests: Sequence[Request]) -> Iterator[tuple[int, list[Chip]]]:

@@ -6,7 +6,7 @@ the reason:
 | reason           | meaning                                                                         |
 |------------------|---------------------------------------------------------------------------------|
 | ModelLoadFailed  | an engine says that its checkpoint or configuration cannot be used              |
-| InsufficientDies | a replica has no place for lack of dies                                         |
+| Unschedulable    | a replica has no place for lack of dies, or its gang gave its dies back         |
 | Faulted          | a replica that served lost something, and no other replica serves               |
 | Degraded         | the same, while another replica serves                                          |
 | Updating         | a replica runs an old revision, or its replacement is on the way                |
@@ -26,7 +26,9 @@ from xdeepserve_operator.planner.instance import InstanceView
 from xdeepserve_operator.planner.membership import Wait, membership_for
 
 _AFTER_SERVICE = frozenset({"Ready", "Degraded", "Faulted"})
-_WORST_FIRST = ("ModelLoadFailed", "InsufficientDies", "Faulted", "Degraded", "Updating", "Starting", "Joining")
+_WORST_FIRST = ("ModelLoadFailed", "Unschedulable", "Faulted", "Degraded", "Updating", "Starting", "Joining")
+_WAIT_REASONS = ("GaveBack", "InsufficientDies", "Placing")
+_BEING_PLACED = Waiting("being placed", "Placing")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +68,12 @@ def executor_verdict(views: Sequence[InstanceView], goal: Goal, waiting: Mapping
 def placed_verdict(views: Sequence[InstanceView], wanted: int, waiting: Mapping[int, Waiting]) -> Verdict:
     """Placed of a TaskExecutor: whether every wanted replica holds its dies."""
     held = sum(view.placed for view in views if view.replica < wanted)
-    if held >= wanted:
+    gave_back = any(one.reason == "GaveBack" for one in waiting.values())
+    if held >= wanted and not gave_back:
         return Verdict(True, "Placed", f"{held} of {wanted} instances hold their dies")
     mine = [one for replica, one in waiting.items() if replica < wanted]
-    short = any(one.short for one in mine)
-    reasons = sorted(one.message for one in mine if one.short == short) or ["being placed"]
-    return Verdict(False, "InsufficientDies" if short else "Placing", f"{held} of {wanted}; {reasons[0]}")
+    worst = min(mine, key=lambda one: (_WAIT_REASONS.index(one.reason), one.message), default=_BEING_PLACED)
+    return Verdict(False, worst.reason, f"{held} of {wanted}; {worst.message}")
 
 
 def _stage(
@@ -82,9 +84,8 @@ def _stage(
         if view is not None and view.draining:
             return Verdict(False, "Updating", f"{view.name}: old pods are ending")
         if replica in waiting:
-            return Verdict(
-                False, "InsufficientDies" if waiting[replica].short else "Starting", waiting[replica].message
-            )
+            reason = "Starting" if waiting[replica].reason == "Placing" else "Unschedulable"
+            return Verdict(False, reason, waiting[replica].message)
         return Verdict(False, "Starting", f"replica {replica} is being placed")
     serves = view.ready
     for rank in view.ranks:

@@ -15,8 +15,8 @@ The whole decision is one table, the first line that holds wins:
 
 A node that is silent while its engine answers has lost the API server only, or the API server was away: what serves is
 left alone. An engine that loads on a busy machine may be silent for a while, so one that was never a member is given
-longer. A container that dies before it ever joined is the kubelet's to start again, with its back-off: a new attempt each time
-would be a storm. A pod that does not exist (yet) is no fault either: its group creates it.
+longer. A container that dies before it ever joined is the kubelet's to start again, with its back-off: a new attempt
+each time would be a storm. A pod that does not exist (yet) is no fault either: its group creates it.
 """
 
 from dataclasses import dataclass

@@ -58,7 +58,7 @@ class Server:
         return max(0, self.allocatable - self.used) if self.usable else 0
 
     def holding(self, dies: int) -> "Server":
-        """This server with ``dies`` more of its dies held."""
+        """This server with ``dies`` more of its dies held; fewer, if negative."""
         return replace(self, used=self.used + dies)
 
 
@@ -105,6 +105,33 @@ def dies_held(
         if (*key, str(view.attempt)) not in bound and key not in without:
             held[view.node] += view.dies
     return held
+
+
+def dies_freeing(pods: Iterable[Mapping[str, Any]], groups: Iterable[GroupView]) -> Counter[str]:
+    """Those of the dies held that will be free without anybody's doing: what leaves, ends or belongs to nothing."""
+    known = {(view.namespace, view.name): view for view in groups}
+    freeing: Counter[str] = Counter()
+    bound: set[tuple[str, str, str]] = set()
+    for pod in pods:
+        node = pod.get("spec", {}).get("nodeName")
+        if not node or pod.get("status", {}).get("phase") in TERMINAL:
+            continue
+        metadata = pod["metadata"]
+        labels, namespace = metadata.get("labels") or {}, metadata.get("namespace", "")
+        group, attempt = labels.get(names.LABEL_GROUP, ""), labels.get(names.LABEL_ATTEMPT, "")
+        bound.add((namespace, group, attempt))
+        view = known.get((namespace, group))
+        abandoned = bool(group) and (view is None or str(view.attempt) != attempt)
+        if "deletionTimestamp" in metadata or abandoned or (view is not None and _goes(view)):
+            freeing[node] += dies_requested(pod)
+    for (namespace, name), view in known.items():
+        if _goes(view) and (namespace, name, str(view.attempt)) not in bound:
+            freeing[view.node] += view.dies
+    return freeing
+
+
+def _goes(view: GroupView) -> bool:
+    return view.deleted or view.leaving is not None
 
 
 def survey(

@@ -33,7 +33,8 @@ def task_executor(
         resources=role.resources,
         update=role.update,
         rollout=Pace(paused=spec.rollout.paused, progress_deadline_seconds=spec.rollout.progress_deadline_seconds),
-        gang=Gang(name=name, members=len(spec.roles)),
+        priority=spec.priority,
+        gang=Gang(name=name, members=len(spec.roles), timeout_seconds=spec.gang_timeout_seconds),
         control_token_secret_ref=LocalReference(name=children.control_secret_name(name)),
     ).to_wire()
     if not create:

@@ -66,6 +66,7 @@ class Hardware:
         self.lost: set[str] = set()
         self.hung_dies: set[tuple[str, int]] = set()
         self.broken_model: str | None = None  # engines of this checkpoint exit with 78
+        self.refusing: set[str] = set()  # servers that the scheduler does not use, for reasons of its own
         self.frozen: set[str] = set()  # pods whose processes do not answer
         self.puts: list[tuple[str, Any]] = []
         self._addresses = itertools.count(1)
@@ -160,7 +161,7 @@ class Hardware:
         for node in self.api.list("Node"):
             name = node["metadata"]["name"]
             pinned = _pinned(pod)
-            if pinned not in ("", name) or not node_health(node).schedulable:
+            if pinned not in ("", name) or not node_health(node).schedulable or name in self.refusing:
                 continue
             taken = sum(map(dies_requested, self._pods_on(name)))
             if taken + wanted <= int(node["status"]["allocatable"][names.RESOURCE_DIE]):

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 from xdeepserve_operator.planner.gang import Candidate, Waiting, admit, units
 from xdeepserve_operator.planner.packing import Block
 from xdeepserve_operator.planner.placement import Request
@@ -30,7 +32,7 @@ def test_a_gang_waits_for_its_members() -> None:
     assert order(alone) == []
     result = admit([server("c", 16)], [alone], "chat")
     assert result.admitted == ()
-    assert result.waiting == {("p", 0): Waiting("gang has 1 of 2 TaskExecutors", short=False)}
+    assert result.waiting == {("p", 0): Waiting("gang has 1 of 2 TaskExecutors", "Placing")}
 
 
 def test_afterwards_each_replica_goes_by_itself() -> None:
@@ -75,3 +77,45 @@ def test_a_gang_that_does_not_fit_leaves_its_room_to_the_next() -> None:
 def test_a_gang_without_replicas_asks_for_nothing() -> None:
     result = admit([server("c", 8)], [candidate("idle")], "idle")
     assert (result.admitted, result.waiting) == ((), {})
+
+
+def test_a_higher_priority_goes_before_the_older_and_before_what_has_begun() -> None:
+    high = replace(candidate("high", 8, created="9"), priority=5)
+    assert order(candidate("old", 8), candidate("begun", 8, begun=True), high) == [
+        [("high", 0)],
+        [("begun", 0)],
+        [("old", 0)],
+    ]
+
+
+def test_room_that_comes_free_is_kept_for_who_waits_for_it() -> None:
+    high, low = replace(candidate("high", 8), priority=5), candidate("low", 4)
+    servers = [server("c", 4)]
+    assert len(admit(servers, [high, low], "low").admitted) == 1, "nothing leaves: no reason to wait"
+    assert admit(servers, [high, low], "low", {"c": 4}).admitted == ()
+    result = admit(servers, [high, low], "high", {"c": 4})
+    assert result.short == ()
+    assert "instances that leave make room" in result.waiting["high", 0].message
+
+
+def test_what_will_not_fit_anyhow_is_short_and_tells_what_is_left_for_it() -> None:
+    high, big = replace(candidate("high", 4), priority=5), candidate("big", 16)
+    result = admit([server("c", 8)], [high, big], "big", {"c": 4})
+    ((unit, left),) = result.short
+    assert (unit.gang, [one.free for one in left]) == ("big", [8])
+
+
+def test_a_gang_that_rests_is_not_considered() -> None:
+    rest = Waiting("gave its dies back", "GaveBack")
+    tired = replace(candidate("p", 1, gang="chat", members=2), resting=rest)
+    mate = candidate("d", 1, gang="chat", members=2)
+    assert order(tired, mate) == []
+    assert admit([server("c", 8)], [tired, mate], "chat").waiting == {("p", 0): rest, ("d", 0): rest}
+
+
+def test_a_gang_begins_anew_when_all_of_its_last_life_is_gone() -> None:
+    prefill = candidate("p", 1, gang="chat", members=2)
+    decode = replace(candidate("d", gang="chat", members=2), ending=True)
+    result = admit([server("c", 16)], [prefill, decode], "chat")
+    assert result.admitted == ()
+    assert result.waiting == {("p", 0): Waiting("old instances of the gang are ending", "Placing")}

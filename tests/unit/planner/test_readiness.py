@@ -36,7 +36,7 @@ def with_error(view: InstanceView) -> InstanceView:
 DRAINING = replace(instance(None, placed=False), draining=1)
 OUTDATED = replace(UP, ranks=instance(status(0), revision="r0").ranks)
 NO_ROOM = {0: Waiting("needs 1 x 1")}
-NO_GANG = {0: Waiting("gang has 1 of 2", short=False)}
+NO_GANG = {0: Waiting("gang has 1 of 2", "Placing")}
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ NO_GANG = {0: Waiting("gang has 1 of 2", short=False)}
     [
         (UP, {}, "Ready: 1 of 1 instances serve"),
         (None, {}, "Starting: 0 of 1 instances serve; replica 0 is being placed"),
-        (None, NO_ROOM, "InsufficientDies: 0 of 1 instances serve; needs 1 x 1"),
+        (None, NO_ROOM, "Unschedulable: 0 of 1 instances serve; needs 1 x 1"),
         (None, NO_GANG, "Starting: 0 of 1 instances serve; gang has 1 of 2"),
         (DRAINING, NO_ROOM, "Updating: 0 of 1 instances serve; te-0: old pods are ending"),
         (instance(None), {}, "Starting: 0 of 1 instances serve; te-0: rank 0: not heard yet"),
@@ -104,7 +104,7 @@ def test_no_replica_asked_for_is_ready_and_leftovers_do_not_count() -> None:
         ([UP, SECOND], {}, "Placed"),
         ([UP], {1: Waiting("needs")}, "InsufficientDies"),
         ([UP], {}, "Placing"),
-        ([], {0: Waiting("gang", short=False)}, "Placing"),
+        ([], {0: Waiting("gang", "Placing")}, "Placing"),
     ],
 )
 def test_placed(views: list[InstanceView], waiting: dict[int, Waiting], reason: str) -> None:

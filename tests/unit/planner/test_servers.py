@@ -1,13 +1,15 @@
+from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from xdeepserve_operator.api import names
 from xdeepserve_operator.api.v1alpha1.superpod import SuperPodSpec
-from xdeepserve_operator.planner.groups import GroupView
-from xdeepserve_operator.planner.servers import Server, dies_held, node_health, survey
+from xdeepserve_operator.planner.groups import Departure, GroupView
+from xdeepserve_operator.planner.servers import Server, dies_freeing, dies_held, node_health, survey
 
-from .builders import Object, group, node, pod
+from .builders import NOW, Object, group, node, pod
 
 SPEC = SuperPodSpec.model_validate(
     {
@@ -145,3 +147,20 @@ def test_the_same_name_in_another_namespace_is_another_group() -> None:
     other = pod()
     other["metadata"]["namespace"] = "else"
     assert dies_held([other], [group()])["n0"] == 2
+
+
+def test_dies_that_come_free_by_themselves() -> None:
+    """A pod that ends, one of a group that leaves, one of a group that is gone, the place of a group that leaves."""
+    ending = pod("a-0-dp0-0")
+    ending["metadata"]["deletionTimestamp"] = "2025-01-01T12:00:00Z"
+    leaving, staying, orphan = pod("te-0-dp0-0"), pod("te-1-dp0-0"), pod("te-2-dp0-0")
+    mark = Departure("Preempted", NOW)
+    groups = [
+        group(0, replica=0, leaving=mark),
+        group(0, replica=1),
+        group(0, replica=3, node="n1", leaving=mark),
+    ]
+    assert dies_freeing([staying], groups[1:2]) == Counter()
+    assert dies_freeing([ending, leaving, staying, orphan], groups) == Counter({"n0": 3, "n1": 1})
+    old_attempt = pod("te-1-dp0-0")
+    assert dies_freeing([old_attempt], [replace(groups[1], attempt=1)]) == Counter({"n0": 1})

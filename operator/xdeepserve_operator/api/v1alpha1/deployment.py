@@ -17,7 +17,7 @@ from xdeepserve_operator.api.v1alpha1.base import (
     immutable,
     list_map,
 )
-from xdeepserve_operator.api.v1alpha1.executor import ModelSource, Parallelism, RoleResources
+from xdeepserve_operator.api.v1alpha1.executor import ModelSource, Parallelism, Priority, RoleResources
 from xdeepserve_operator.api.v1alpha1.update import Rollout, UpdateStrategy
 
 
@@ -71,6 +71,13 @@ class ModelDeploymentSpec(ApiModel):
     superpod_ref: LocalReference = Field(alias="superPodRef", description="SuperPod to run in; immutable.")
     roles: list[Role] = Field(
         min_length=2, max_length=8, description="Pools of instances, keyed by name.", json_schema_extra=list_map("name")
+    )
+    priority: Priority = 0
+    gang_timeout_seconds: int = Field(
+        default=120,
+        ge=1,
+        le=86400,
+        description="Time in which all its pods must be on their servers, or it gives every die back, in s.",
     )
     frontend: Frontend = Field(default_factory=Frontend, description="The entrance.")
     slo: ServiceLevel | None = Field(default=None, description="What users were promised.")

@@ -23,6 +23,14 @@ from xdeepserve_operator.api.v1alpha1.base import (
 )
 from xdeepserve_operator.api.v1alpha1.update import Pace, UpdateStrategy
 
+Priority = Annotated[
+    int,
+    Field(
+        ge=-1_000_000_000,
+        le=1_000_000_000,
+        description="The higher is placed first, and may take dies from instances of a lower one.",
+    ),
+]
 Revision = Annotated[str, StringConstraints(max_length=63)]
 
 
@@ -79,6 +87,12 @@ class Gang(ApiModel):
 
     name: Name = Field(description="Name of the gang; by default the owning ModelDeployment.")
     members: int = Field(ge=1, le=8, description="TaskExecutors that must exist before any is placed.")
+    timeout_seconds: int = Field(
+        default=120,
+        ge=1,
+        le=86400,
+        description="Time in which all its pods must be on their servers, or it gives every die back, in s.",
+    )
 
 
 class TaskExecutorSpec(ApiModel):
@@ -98,6 +112,7 @@ class TaskExecutorSpec(ApiModel):
     model: ModelSource = Field(description="Checkpoint to serve.")
     tuning: EngineTuning = Field(default_factory=EngineTuning, description="Limits of a DP group.")
     resources: RoleResources = Field(default_factory=RoleResources, description="Requests of an engine pod.")
+    priority: Priority = 0
     gang: Gang | None = Field(default=None, description="TaskExecutors placed together the first time.")
     update: UpdateStrategy = Field(default_factory=UpdateStrategy, description="Budgets of a change of revision.")
     rollout: Pace = Field(default_factory=Pace, description="Pace of a change of revision.")

@@ -1,0 +1,74 @@
+"""Preemption: whose instances give their dies to a unit of higher priority.
+
+Only instances of a strictly lower priority are asked, and only if the unit then fits; the lowest priority first, the
+youngest first, and no more than needed: of those that would make room, each is spared if the unit fits without it. A
+gang that would lose the last instance of one of its TaskExecutors could not serve any more, so it gives up everything.
+Nothing is ended here: the chosen ones leave as in a rollout, and finish their requests.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from xdeepserve_operator.planner.placement import Placement, Request, holding, place
+from xdeepserve_operator.planner.servers import Server
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """An instance that holds ``dies`` by server, and does not leave; ``since`` sorts by age."""
+
+    executor: str
+    replica: int
+    gang: str
+    priority: int
+    since: str
+    dies: Mapping[str, int]
+
+
+def victims(
+    servers: Sequence[Server], requests: Sequence[Request], priority: int, holders: Sequence[Holder]
+) -> tuple[Holder, ...]:
+    """Instances to take down so that ``requests`` fit on ``servers``; none when that cannot be."""
+    lower = sorted(
+        (one for one in holders if one.priority < priority),
+        key=lambda one: (-one.priority, one.since, one.executor, one.replica),
+        reverse=True,
+    )
+    enough = _fewest(servers, requests, lower)
+    if enough is None:
+        return ()
+    chosen = list(lower[:enough])
+    for one in reversed(chosen[:-1]):
+        rest = [other for other in chosen if other is not one]
+        if _fits(servers, requests, rest):
+            chosen = rest
+    return _whole_gangs(chosen, holders)
+
+
+def _fewest(servers: Sequence[Server], requests: Sequence[Request], lower: Sequence[Holder]) -> int | None:
+    """How many of ``lower``, from the front, make room; by bisection, for more never make less."""
+    if not lower or not _fits(servers, requests, lower):
+        return None
+    low, high = 1, len(lower)
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if _fits(servers, requests, lower[:middle]) else (middle + 1, high)
+    return low
+
+
+def _fits(servers: Sequence[Server], requests: Sequence[Request], gone: Sequence[Holder]) -> bool:
+    freed: Counter[str] = Counter()
+    for one in gone:
+        freed.subtract(one.dies)
+    return isinstance(place(holding(servers, freed), requests), Placement)
+
+
+def _whole_gangs(chosen: Sequence[Holder], holders: Sequence[Holder]) -> tuple[Holder, ...]:
+    left: dict[str, Counter[str]] = defaultdict(Counter)
+    for one in holders:
+        left[one.gang][one.executor] += 1
+    for one in chosen:
+        left[one.gang][one.executor] -= 1
+    broken = {gang for gang, executors in left.items() if 0 in executors.values()}
+    return (*chosen, *(one for one in holders if one.gang in broken and one not in chosen))
