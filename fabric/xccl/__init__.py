@@ -30,6 +30,7 @@ from xccl.errors import (
 from xccl.group import Group
 from xccl.layout import Layout
 from xccl.paths import Path, Situation, default_rule
+from xccl.probe import Report, Verdict
 from xccl.region import Region
 from xccl.shm import sweep
 from xccl.steps import Steps, arun, run, within
@@ -60,12 +61,14 @@ __all__ = [
     "PeerLost",
     "PeerRestarted",
     "Region",
+    "Report",
     "RingFull",
     "Situation",
     "StaleEpoch",
     "Steps",
     "Timeout",
     "Unsupported",
+    "Verdict",
     "XcclError",
     "arun",
     "default_rule",

@@ -17,7 +17,7 @@ from typing import Final
 
 from xccl.a2e_plan import Plan
 from xccl.errors import LayoutMismatch
-from xccl.layout import FIELD_STRIDE, HEADER_BYTES, MAX_SEGMENT_BYTES, Layout, page_up
+from xccl.layout import FIELD_STRIDE, HEADER_BYTES, Layout, page_up
 
 TARGET_BYTES: Final = 8
 
@@ -44,8 +44,6 @@ class A2EMap:
         self._forwarded_targets, begin = _twice(begin, self.arriving_rows * TARGET_BYTES)
         self._forwarded_tokens, begin = _twice(begin, self.arriving_rows * layout.row_bytes)
         self._returned, self.total = _twice(begin, self.arriving_rows * layout.row_bytes)
-        if self.total > MAX_SEGMENT_BYTES:
-            raise LayoutMismatch(f"{self.total} bytes are needed, a die has {MAX_SEGMENT_BYTES}")
 
     def field(self, way: Way, source: int, event: int) -> int:
         """The field that rank `source` publishes in this segment for `event`."""

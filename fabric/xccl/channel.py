@@ -16,6 +16,7 @@ from xccl.errors import Broken
 from xccl.layout import FIELD_STRIDE, RingMap
 from xccl.memory import Buffer, MappedMemory, RemoteMemory, octets
 from xccl.paths import AIVS_PER_SEND, UNIFIED_BUFFER_BYTES, ZERO_COPY_BYTES, Path, Rule, Situation, default_rule
+from xccl.probe import Report, probe
 from xccl.region import Reference, region_name
 from xccl.ring import FILLED, LEFT, POSTED, SENT, Ring
 from xccl.shm import Segment
@@ -40,8 +41,8 @@ class Channel:
         self._rule = rule
         self._own = own
         self._regions: dict[int, Reached] = {}
-        watch = endpoint.watch([(peer.rank, remote)])
-        self._ring = Ring(own.memory, remote.memory, endpoint.layout, watch.lost, self._reach)
+        self._watch = endpoint.watch([(peer.rank, remote)])
+        self._ring = Ring(own.memory, remote.memory, endpoint.layout, self._watch.lost, self._reach)
         # Compiled code follows the default rule; another one may want another path for any message.
         self._native = _native_end(endpoint, self._ring, own.memory, remote.memory) if rule is default_rule else None
         self._sending = False
@@ -121,6 +122,14 @@ class Channel:
         filled = self._ring.counters[FILLED]
         left = self._ring.counters[LEFT] if filled else None
         return run(self._receive(into, event, filled, left), timeout=timeout)
+
+    def probe(self, *, timeout: float, patience: float = 0.1) -> Steps[Report]:
+        """Ask what is wrong, if anything is, at any time: also while a send or a receive is under way.
+
+        A dummy payload must come back from the peer's memory within `timeout` seconds; where the ring is full, the
+        receiver has `patience` seconds to take something. Never raises XcclError. xDeepServe, "link probes".
+        """
+        return probe(self._ring, self._watch.look, timeout=timeout, patience=patience)
 
     def _most_in_chunks(self) -> int:
         """The largest message that the default rule sends in chunks."""

@@ -6,7 +6,7 @@ group segment   metadata  3 kinds × max_peers × 2 parities fields of 64 B
                 managed   2 × rows expert ids (int32), 2 × rows tokens (f32[hidden]): what dispatch offers;
                           2 × max_peers × rows rows (f32[hidden]): what combine offers
 ring segment    metadata  one acknowledgement word, ring_slots fields
-                managed   ring_slots × slot_bytes
+                managed   ring_slots × slot_bytes; one page for the dummy payload of probes
 
 where rows = max_tokens × top_k. Blocks come twice, for even and odd events, so that a fast rank's next event
 never overwrites what a slow rank still reads. A field is 32 bytes in a cache line of its own.
@@ -20,6 +20,7 @@ from typing import Final
 
 HEADER_BYTES: Final = 4096
 FIELD_STRIDE: Final = 64
+SCRATCH_BYTES: Final = 4096
 MAX_SEGMENT_BYTES: Final = 64 * 10**9  # the HBM of one die
 _F32: Final = 4
 _I32: Final = 4
@@ -154,7 +155,8 @@ class RingMap:
         self._fields = HEADER_BYTES + FIELD_STRIDE
         self._payload = page_up(self._fields + layout.ring_slots * FIELD_STRIDE)
         self._slot_bytes = layout.slot_bytes
-        self.total = page_up(self._payload + layout.ring_slots * layout.slot_bytes)
+        self.scratch = page_up(self._payload + layout.ring_slots * layout.slot_bytes)
+        self.total = self.scratch + SCRATCH_BYTES
 
     def field(self, tail: int) -> int:
         """The field of the slot that chunk number `tail` (counted from 1 for the ring's life) uses."""

@@ -96,6 +96,10 @@ class Watch:
         if now < self._next:
             return None
         self._next = now + self._interval
+        return self.look()
+
+    def look(self) -> PeerLost | None:
+        """The first peer that is gone, whenever it is asked."""
         for rank, peer in self._peers:
             if self._liveness(peer.owner) is False:
                 return PeerLost(rank, f"its process (pid {peer.owner.pid}) is gone")

@@ -52,7 +52,7 @@ class Ring:
         self._own = own
         self._remote = remote
         self._map = RingMap(layout)
-        self._slots = layout.ring_slots
+        self.slots = layout.ring_slots
         self._slot_bytes = layout.slot_bytes
         self._lost = lost
         self._reach = reach
@@ -138,6 +138,17 @@ class Ring:
             if sent_event == event and follow == 0:
                 return filled
 
+    def echo(self, payload: bytes) -> Steps[bytes]:
+        """Write a dummy payload of at most SCRATCH_BYTES beside the receiver's ring, and read it back."""
+        back = bytearray(len(payload))
+        yield from self._remote.write(self._map.scratch, payload)
+        yield from self._remote.read(self._map.scratch, back)
+        return bytes(back)
+
+    def backlog(self) -> Steps[int]:
+        """How many slots the receiver has not copied out yet."""
+        return self.counters[SENT] - (yield from self._own.load(self._map.acknowledged))
+
     def _read_reference(self, tail: int, into: memoryview, event: int) -> Steps[int]:
         told = bytearray(_REFERENCE.size)
         yield from self._own.read(self._map.slot(tail), told)
@@ -157,14 +168,14 @@ class Ring:
 
     def _run_from(self, tail: int) -> int:
         """Slots from that of `tail` to the ring's end, as far as one field can tell their bytes."""
-        return min(self._slots - tail % self._slots, _MOST_BYTES // self._slot_bytes)
+        return min(self.slots - tail % self.slots, _MOST_BYTES // self._slot_bytes)
 
     def _await_free(self, tail: int) -> Steps[None]:
         """Wait until the slot of `tail` is free."""
         try:
-            yield from self.await_copied(max(0, tail - self._slots))
+            yield from self.await_copied(max(0, tail - self.slots))
         except Timeout as late:
-            raise RingFull(f"all {self._slots} slots are taken, the receiver copies nothing out; {late}") from late
+            raise RingFull(f"all {self.slots} slots are taken, the receiver copies nothing out; {late}") from late
 
 
 def _check_room(event: int, nbytes: int, into: memoryview) -> None:

@@ -94,10 +94,8 @@ def zero_copy_world() -> World:
 
 def group_of_two() -> tuple[list[bytearray], list[AllToAll]]:
     buffers = [bytearray(TWO_SLOTS.group_bytes) for _ in range(2)]
-    ranks = [
-        AllToAll(rank, [ExploredMemory(b, f"rank {r}") for r, b in enumerate(buffers)], TWO_SLOTS, nobody_lost)
-        for rank in range(2)
-    ]
+    memories = [ExploredMemory(buffer, f"rank {rank}") for rank, buffer in enumerate(buffers)]
+    ranks = [AllToAll(rank, memories[rank], memories, TWO_SLOTS, nobody_lost) for rank in range(2)]
     return buffers, ranks
 
 
@@ -127,7 +125,7 @@ def dispatch_world() -> World:
         seen = []
         for round_ in range(3):
             x = np.full((1, 4), 10 * round_ + rank, np.float32)
-            dispatched = yield from ranks[rank].dispatch(x, route(expert, owner, 2))
+            dispatched = yield from ranks[rank].dispatch(x, route(expert, owner, 2), False)
             seen.append(dispatched.tokens[:, 3].tolist())
         return seen
 
@@ -145,7 +143,7 @@ def combine_world() -> World:
     def combines(rank: int) -> Steps[list[list[float]]]:
         tokens = 1 - rank
         x = np.ones((tokens, 4), np.float32)
-        dispatched = yield from ranks[rank].dispatch(x, route(np.zeros((tokens, 1), np.int32), owner, 2))
+        dispatched = yield from ranks[rank].dispatch(x, route(np.zeros((tokens, 1), np.int32), owner, 2), False)
         seen = []
         for round_ in range(3):
             y = dispatched.tokens + np.float32(10 * round_)
@@ -200,7 +198,7 @@ def test_acknowledging_before_the_copy_is_found(world: Any, read: str, monkeypat
 
 @pytest.mark.parametrize("world", [p2p_world, dma_world])
 def test_sending_into_a_full_ring_is_found(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    hasty = mutant(Ring._await_free, "tail - self._slots", "tail - self._slots - 1")
+    hasty = mutant(Ring._await_free, "tail - self.slots", "tail - self.slots - 1")
     monkeypatch.setattr(Ring, "_await_free", hasty)
     with pytest.raises(Violation):
         explore(world)
