@@ -31,7 +31,7 @@ Index = npt.NDArray[np.intp]
 class _Bucket:
     """Sequences whose padded contexts have the same length L of tokens."""
 
-    rows: Index  # [n], places in the batch
+    rows: Index | slice  # [n], places in the batch
     tables: Index  # [n, L / block_size], padded with the null block
     mask: FloatArray  # [n, 1, L], -inf on padding
     tile: int  # tokens, a divisor of L
@@ -64,7 +64,7 @@ class DecodeAttention:
         heads, width = queries.shape[1:]
         context = np.zeros((len(queries), heads, kv_rank), np.float32)
         for bucket in self._buckets:
-            count, tokens = len(bucket.rows), bucket.mask.shape[2]
+            count, _, tokens = bucket.mask.shape
             latent = cache[bucket.tables].reshape(count, tokens, width)
             scores = np.empty((count, heads, tokens), np.float32)
             np.matmul(
@@ -130,4 +130,5 @@ def _bucket(sequences: Sequence[SequenceKV], rows: list[int], blocks: int, pool:
         tables[place, :used] = sequence.blocks[:used]
         mask[place, 0, sequence.length :] = -np.inf
     tile = TILE_TOKENS if pool.block_size % TILE_TOKENS == 0 else _unit(pool.block_size) * pool.block_size
-    return _Bucket(np.array(rows, np.intp), tables, mask, tile)
+    neighbours = rows[-1] - rows[0] == len(rows) - 1
+    return _Bucket(slice(rows[0], rows[-1] + 1) if neighbours else np.array(rows, np.intp), tables, mask, tile)

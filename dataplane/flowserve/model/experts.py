@@ -7,6 +7,7 @@ whichever rows meet in a batch or on a rank. There is a Python loop over experts
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
@@ -16,9 +17,13 @@ import numpy.typing as npt
 
 from flowserve.model.arrays import FloatArray, IntArray
 from flowserve.model.functional import gated
-from flowserve.model.linear import ROWS, multiply
+from flowserve.model.linear import multiply, padded
 from flowserve.model.weights import Weights, expert_name
 from xccl import Steps
+
+
+Slots = npt.NDArray[np.intp]
+Group = tuple[int, slice]  # a slot, and its rows among the packed ones
 
 
 class Experts(Protocol):
@@ -36,7 +41,7 @@ class Experts(Protocol):
 class LayerExperts:
     """The experts of one layer that this process holds, in slots."""
 
-    slot_of: npt.NDArray[np.intp]  # [experts], -1 for those held elsewhere
+    slot_of: Slots  # [experts], -1 for those held elsewhere
     gate_up: list[FloatArray]  # by slot: panels [P, H, w] of gate and up side by side
     down: list[FloatArray]  # by slot: panels [P, F, w]
     inner: int  # F
@@ -78,26 +83,33 @@ def run_experts(weights: ExpertWeights, layer: int, x: FloatArray, experts: IntA
         return np.empty_like(x)
     held = weights.layers[layer]
     slots = held.slot_of[experts]
-    if slots.min() < 0:
+    if (slots < 0).any():
         missing = sorted(set(experts[slots < 0].tolist()))
         raise ValueError(f"layer {layer}: experts {missing} are not held here")
-    rows_in = np.bincount(slots, minlength=len(held.down))
-    room = np.where(rows_in > ROWS, -(-rows_in // ROWS) * ROWS, rows_in + rows_in % 2)  # `padded` of each
-    end = room.cumsum()
-    # A row's place among the packed ones: the start of its expert's rows, plus its rank among them.
-    shift = end - room - (rows_in.cumsum() - rows_in)
-    order = slots.argsort(kind="stable")
-    place = np.empty_like(order)
-    place[order] = np.arange(len(order)) + shift[slots[order]]
-
-    packed = np.zeros((int(end[-1]), x.shape[1]), np.float32)
+    place, groups = _pack(slots)
+    packed = np.zeros((groups[-1][1].stop, x.shape[1]), np.float32)
     packed[place] = x
-    groups = [(slot, slice(end[slot] - room[slot], end[slot])) for slot in rows_in.nonzero()[0].tolist()]
     gate_up = _product(packed, held.gate_up, groups)
     return _product(gated(gate_up[:, : 2 * held.inner]), held.down, groups)[place, : x.shape[1]]
 
 
-def _product(x: FloatArray, panels: list[FloatArray], groups: list[tuple[int, slice]]) -> FloatArray:
+def _pack(slots: Slots) -> tuple[Slots, list[Group]]:
+    """Where each row goes when the rows of a slot lie side by side, `padded`; and the rows of each slot that has any."""
+    counts = Counter(slots.tolist())
+    groups: list[Group] = []
+    shifts: list[int] = []  # how far a slot's rows move from where sorting puts them
+    end = sorted_before = 0
+    for slot, rows in sorted(counts.items()):
+        shifts += [end - sorted_before] * rows
+        groups.append((slot, slice(end, end + padded(rows))))
+        end += padded(rows)
+        sorted_before += rows
+    place = np.empty(len(slots), np.intp)
+    place[slots.argsort(kind="stable")] = np.arange(len(slots)) + np.array(shifts)
+    return place, groups
+
+
+def _product(x: FloatArray, panels: list[FloatArray], groups: list[Group]) -> FloatArray:
     """Each group's rows of x f32[N, in] times the panels of its slot: f32[N, P w]."""
     count, _, width = panels[0].shape
     y = np.empty((len(x), count, width), np.float32)

@@ -13,7 +13,9 @@ def rms_norm(x: FloatArray, weight: FloatArray, eps: float) -> FloatArray:
     power *= 1.0 / x.shape[-1]
     power += eps
     np.sqrt(power, out=power)
-    return x / power[:, None] * weight
+    y = x / power[:, None]
+    y *= weight
+    return y
 
 
 def sigmoid(x: FloatArray) -> FloatArray:
