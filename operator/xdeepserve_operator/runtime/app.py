@@ -73,8 +73,7 @@ class SystemClock:
 async def run(settings: Settings) -> int:
     """Runs until SIGTERM or SIGINT (0) or until the Lease is lost (1)."""
     stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    _take_signals(stop)
     async with KubeApi.connect() as api, aiohttp.ClientSession() as session:
         api.on_call = lambda verb, plural: metrics.API_CALLS.labels(verb, plural).inc()
         renew_seconds = settings.lease_seconds / 3
@@ -115,10 +114,14 @@ async def run(settings: Settings) -> int:
                 await asyncio.wait([*tasks, stopping], return_when=asyncio.FIRST_COMPLETED)
                 status = 0 if stop.is_set() else _report(tasks)
                 stopping.cancel()
-            await lease.release()
         finally:
             await runner.cleanup()
         return status
+
+
+def _take_signals(stop: asyncio.Event) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
 
 
 def _report(tasks: list[asyncio.Task[None]]) -> int:
@@ -129,7 +132,7 @@ def _report(tasks: list[asyncio.Task[None]]) -> int:
 
 
 async def lead(lease: Lease, cache: Cache, loop: ReconcileLoop) -> None:
-    """Works while the Lease is held; returns when it is lost, with every worker stopped."""
+    """Works while the Lease is held; returns when it is lost. At the end every worker has stopped, and it is free."""
     await cache.fill()
     await lease.acquire()
     metrics.LEADER.set(1)
@@ -142,13 +145,33 @@ async def lead(lease: Lease, cache: Cache, loop: ReconcileLoop) -> None:
         for task in (working, keeping):
             task.cancel()
         await asyncio.gather(working, keeping, return_exceptions=True)
+        await lease.release()
 
 
 async def _watch(api: KubeApi, cache: Cache, stop: asyncio.Event) -> None:
-    await kopf.operator(
-        registry=watches.registry_for(api, cache), settings=watches.settings(), clusterwide=True, standalone=True
+    """Watches until cancelled.
+
+    The framework takes the signals at its start; told to stop by one, it would wait 5 s for every task in the process.
+    """
+    started = asyncio.Event()
+    watching = asyncio.create_task(
+        kopf.operator(
+            registry=watches.registry_for(api, cache),
+            settings=watches.settings(),
+            clusterwide=True,
+            standalone=True,
+            ready_flag=started,
+        )
     )
-    stop.set()  # the framework took the signal
+    starting = asyncio.create_task(started.wait())
+    try:
+        await asyncio.wait([watching, starting], return_when=asyncio.FIRST_COMPLETED)
+        _take_signals(stop)
+        await watching
+    finally:
+        starting.cancel()
+        watching.cancel()
+        await asyncio.gather(starting, watching, return_exceptions=True)
 
 
 @asynccontextmanager
