@@ -11,6 +11,7 @@ import secrets
 
 import structlog
 
+from flowserve import garbage
 from flowserve.control import listening
 from flowserve.engine import control_http
 from flowserve.engine.assembly import Parts, assembled
@@ -102,6 +103,7 @@ class Engine:
         async with assembled(config, self._token, self._life, runtime, self._tally, self._link.send) as parts:
             await self._output_listens.wait()
             self._parts = parts
+            garbage.settle()
             self._life.loaded()
             log.info("loaded", model=config.model_uri, incarnation=self._life.incarnation)
             await together(parts.epochs.run(), parts.epochs.listen(), parts.role.settle())

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from flowserve import garbage
 from flowserve.engine.role import Role
 from flowserve.engine.scheduler import Scheduler
 from flowserve.model import Experts
@@ -48,3 +49,4 @@ class Iterations:
         self.tally.tokens += sum(advance.computed for advance in advances)
         for sequence in remaining:
             self.role.deliver(sequence)
+        garbage.tidy()

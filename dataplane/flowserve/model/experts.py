@@ -21,7 +21,6 @@ from flowserve.model.linear import multiply, padded
 from flowserve.model.weights import Weights, expert_name
 from xccl import Steps
 
-
 Slots = npt.NDArray[np.intp]
 Group = tuple[int, slice]  # a slot, and its rows among the packed ones
 
@@ -94,7 +93,7 @@ def run_experts(weights: ExpertWeights, layer: int, x: FloatArray, experts: IntA
 
 
 def _pack(slots: Slots) -> tuple[Slots, list[Group]]:
-    """Where each row goes when the rows of a slot lie side by side, `padded`; and the rows of each slot that has any."""
+    """Where each row goes when those of a slot lie side by side, `padded`; and the rows of each slot that has any."""
     counts = Counter(slots.tolist())
     groups: list[Group] = []
     shifts: list[int] = []  # how far a slot's rows move from where sorting puts them
