@@ -34,7 +34,7 @@ from xccl.probe import Report, Verdict
 from xccl.region import Region
 from xccl.shm import sweep
 from xccl.steps import Steps, arun, run, within
-from xccl.tcp_listener import Network
+from xccl.tcp_sockets import Network
 from xccl.uri import Peer
 
 __all__ = [

@@ -37,8 +37,9 @@ from xccl.region import Reference, Region, region_name
 from xccl.shm import Segment
 from xccl.steps import Steps
 from xccl.tcp_link import Link
-from xccl.tcp_listener import Listener, Network
+from xccl.tcp_listener import Listener
 from xccl.tcp_memory import TcpSegment
+from xccl.tcp_sockets import Network
 from xccl.uri import HostPort, Location, Peer
 
 _HOME: Final = "endpoint"
@@ -196,7 +197,7 @@ class Endpoint:
             if home is not None:
                 return (yield from self._map(peer, home, name, nbytes))
         if location.tcp is not None and self._network is not None:
-            return (yield from self._dial(peer, location.tcp, self._network.secret, name, nbytes))
+            return (yield from self._dial(peer, location.tcp, self._network, name, nbytes))
         if location.directory == self.directory:
             raise PeerLost(peer.rank, f"there is no endpoint at {peer.uri}")
         raise BadSegment(
@@ -216,10 +217,10 @@ class Endpoint:
             fresh = False
         return segment
 
-    def _dial(self, peer: Peer, address: HostPort, secret: bytes, name: str, nbytes: int) -> Steps[TcpSegment]:
+    def _dial(self, peer: Peer, address: HostPort, network: Network, name: str, nbytes: int) -> Steps[TcpSegment]:
         link = self._links.get(peer.incarnation)
         if link is None or link.failure is not None:
-            link = yield from Link.open(address, secret, self.incarnation, peer.incarnation, peer.rank)
+            link = yield from Link.open(address, network, self.incarnation, peer.incarnation, peer.rank)
             self._links[peer.incarnation] = link
         fresh = True
         while True:

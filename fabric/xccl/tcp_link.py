@@ -19,7 +19,7 @@ from xccl.errors import LinkBroken, NotAuthentic, PeerLost, PeerRestarted
 from xccl.steps import Steps
 from xccl.tcp_auth import Claim, Verdict
 from xccl.tcp_frames import LENGTH
-from xccl.tcp_sockets import RECEIVE_BYTES, prepare
+from xccl.tcp_sockets import RECEIVE_BYTES, Network, prepare
 from xccl.uri import HostPort
 
 _GONE: Final = {errno.ECONNREFUSED, errno.ECONNRESET, errno.EPIPE}
@@ -63,8 +63,8 @@ class Link:
         self.failure: Failure | None = None
 
     @classmethod
-    def open(cls, address: HostPort, secret: bytes, caller: str, wanted: str, rank: int) -> Steps[Self]:
-        """Connect to the incarnation `wanted`, which is `rank`, at `address` as `caller`.
+    def open(cls, address: HostPort, network: Network, caller: str, wanted: str, rank: int) -> Steps[Self]:
+        """Connect to the incarnation `wanted`, which is `rank`, at `address` as `caller`, an endpoint of `network`.
 
         Raises PeerLost when nobody listens, PeerRestarted when another incarnation does, NotAuthentic when the
         listener does not hold the secret, LinkBroken.
@@ -72,9 +72,9 @@ class Link:
         where = f"{address[0]}:{address[1]}"
         connection = socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET, socket.SOCK_STREAM)
         try:
-            prepare(connection)
+            prepare(connection, network.silence)
             yield from _connect(connection, address, where, rank)
-            yield from _authenticate(connection, secret, Claim(caller, wanted), where, rank)
+            yield from _authenticate(connection, network.secret, Claim(caller, wanted), where, rank)
         except OSError as error:
             connection.close()
             kind, reason = _meaning(error)

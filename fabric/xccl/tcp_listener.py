@@ -13,35 +13,18 @@ import selectors
 import socket
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
-from xccl.tcp_auth import MIN_SECRET_BYTES
 from xccl.tcp_conversation import Conversation, Find
 from xccl.tcp_frames import Misbehaved
-from xccl.tcp_sockets import RECEIVE_BYTES, prepare
+from xccl.tcp_sockets import RECEIVE_BYTES, Network, prepare
 from xccl.uri import HostPort
 
 AUTHENTICATION_SECONDS: Final = 5.0
 MAX_STRANGERS: Final = 128  # connections that have not shown the secret; the oldest gives way
 _BACKLOG: Final = 1024
 _OUT_OF_FILES_SECONDS: Final = 0.05
-
-
-@dataclass(frozen=True)
-class Network:
-    """How an endpoint takes part in a group over TCP: where it listens, and the secret that the group shares.
-
-    host: an IP address, loopback unless peers are elsewhere; port 0 lets the system choose. Raises ValueError.
-    """
-
-    secret: bytes = field(repr=False)
-    host: str = "127.0.0.1"
-    port: int = 0
-
-    def __post_init__(self) -> None:
-        if len(self.secret) < MIN_SECRET_BYTES:
-            raise ValueError(f"the group's secret has {len(self.secret)} bytes, at least {MIN_SECRET_BYTES} are needed")
 
 
 @dataclass(eq=False)
@@ -55,7 +38,7 @@ class Listener:
     """Listens from its making to `close`. Raises OSError when the address cannot be had."""
 
     def __init__(self, network: Network, incarnation: str, find: Find) -> None:
-        self._secret = network.secret
+        self._network = network
         self._incarnation = incarnation
         self._find = find
         self._pid = os.getpid()
@@ -108,8 +91,8 @@ class Listener:
         except OSError:  # no file descriptors left: whoever calls waits until some are
             time.sleep(_OUT_OF_FILES_SECONDS)
             return
-        prepare(accepted)
-        conversation = Conversation(self._secret, self._incarnation, self._find)
+        prepare(accepted, self._network.silence)
+        conversation = Conversation(self._network.secret, self._incarnation, self._find)
         connection = _Connection(accepted, conversation, time.monotonic() + AUTHENTICATION_SECONDS)
         self._strangers[connection] = None
         self._selector.register(accepted, selectors.EVENT_WRITE, connection)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from xccl_world import SMALL, peer_of
+from xccl_world import SMALL, exit_status, fork, peer_of
 
 from xccl import Channel, Endpoint, Group, Peer, PeerLost, run, sweep
 from xccl.liveness import in_proc, this_process
@@ -31,24 +31,6 @@ def directory() -> Iterator[Path]:
     for ready in path.glob("ready-*"):
         ready.unlink()
     path.rmdir()
-
-
-def fork(child: Callable[[], None]) -> int:
-    """Run `child` in a forked process; its exit status is 0 only if it returns."""
-    pid = os.fork()
-    if pid == 0:
-        status = 1
-        signal.alarm(60)  # whatever happens, it does not stay
-        try:
-            child()
-            status = 0
-        finally:
-            os._exit(status)
-    return pid
-
-
-def exit_status(pid: int) -> int:
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 def peers_in(directory: Path, number: int) -> list[Peer]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import secrets
+import signal
 import socket
 import struct
 import time
@@ -14,11 +16,12 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
-from xccl_world import SMALL, interleave, join, peer_of
+from xccl_world import SMALL, exit_status, fork, interleave, join, peer_of
 
 from xccl import (
     BadSegment,
     Channel,
+    Dispatched,
     Endpoint,
     Group,
     Layout,
@@ -36,6 +39,7 @@ from xccl import (
 )
 from xccl import tcp_auth as auth
 from xccl.layout import HEADER_BYTES
+from xccl.memory import MappedMemory
 from xccl.operations import Add, Load, Operation, Read, Store, Write, batch
 from xccl.routing import Floats
 from xccl.tcp_auth import Claim
@@ -203,6 +207,46 @@ def test_a_peer_that_ends_is_noticed(pair: list[Endpoint]) -> None:
         run(groups[0].vote(1), timeout=10)
 
 
+@pytest.mark.parametrize("step", [1, 5, 9, 14])
+def test_a_peer_killed_in_the_middle_of_a_dispatch_is_noticed_at_once(
+    step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither sees the other's files or processes; the connection tells."""
+    wires = socket.socketpair()
+
+    def die(rank: int) -> Endpoint:
+        return Endpoint.create(tmp_path / str(rank), f"die-{rank}", SMALL, network=NETWORK)
+
+    def meet(endpoint: Endpoint, rank: int) -> Group:
+        wires[rank].sendall(endpoint.uri.encode())
+        peers = [peer_of(endpoint, rank), Peer(1 - rank, f"die-{1 - rank}", wires[rank].recv(4096).decode())]
+        return run(Group.join(endpoint, epoch=1, rank=rank, peers=peers), timeout=10)
+
+    def dispatch_one(group: Group) -> Steps[Dispatched]:
+        return group.dispatch(np.ones((1, SMALL.hidden), np.float32), np.zeros((1, 1), np.int32), np.arange(2))
+
+    def victim() -> None:
+        group = meet(die(1), 1)
+        monkeypatch.setattr(MappedMemory, "before_access", (True,))
+        steps = dispatch_one(group)
+        for _ in range(step):
+            next(steps)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def survive(group: Group) -> Steps[None]:
+        yield from dispatch_one(group)
+        yield from group.vote(1)  # where the victim had published everything, this finds it
+
+    pid = fork(victim)
+    with wires[0], wires[1], die(0) as endpoint:
+        group = meet(endpoint, 0)
+        began = time.monotonic()
+        with pytest.raises(PeerLost, match="rank 1"):
+            run(survive(group), timeout=10)
+        assert time.monotonic() - began < 2
+    assert exit_status(pid) == -signal.SIGKILL
+
+
 def test_a_peer_that_is_not_there_is_lost(pair: list[Endpoint]) -> None:
     peer = peer_of(pair[1], rank=1)
     pair[1].close()
@@ -290,7 +334,9 @@ def test_a_listener_without_the_secret_is_not_believed(pair: list[Endpoint]) -> 
         accepted, _ = server.accept()
         with accepted:
             accepted.sendall(auth.greeting())
-            accepted.sendall(auth.verdict(bytes(32), bytes(auth.GREETING_BYTES), bytes(auth.CLAIM_BYTES), auth.Verdict.WELCOME))
+            accepted.sendall(
+                auth.verdict(bytes(32), bytes(auth.GREETING_BYTES), bytes(auth.CLAIM_BYTES), auth.Verdict.WELCOME)
+            )
             with pytest.raises(NotAuthentic, match="does not hold the group's secret"):
                 run(connecting, timeout=10)
 

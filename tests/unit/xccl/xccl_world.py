@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +20,24 @@ SMALL = Layout(max_peers=4, max_tokens=8, hidden=5, top_k=3, ring_slots=2, slot_
 
 def peer_of(endpoint: Endpoint, rank: int = 0) -> Peer:
     return Peer(rank, endpoint.incarnation, endpoint.uri)
+
+
+def fork(child: Callable[[], None]) -> int:
+    """Run `child` in a forked process; its exit status is 0 only if it returns."""
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        signal.alarm(60)  # whatever happens, it does not stay
+        try:
+            child()
+            status = 0
+        finally:
+            os._exit(status)
+    return pid
+
+
+def exit_status(pid: int) -> int:
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 def interleave(steps: Sequence[Steps[T]], choose: Callable[[Sequence[int]], int] | None = None) -> list[T]:
