@@ -27,6 +27,7 @@ from xccl.errors import (
     Unsupported,
     XcclError,
 )
+from xccl.faults import Disturbance, Faults, FaultyLink
 from xccl.group import Group
 from xccl.layout import Layout
 from xccl.paths import Path, Situation, default_rule
@@ -46,10 +47,13 @@ __all__ = [
     "CompletionQueue",
     "CorruptField",
     "Dispatched",
+    "Disturbance",
     "Doorbell",
     "Endpoint",
     "EventMismatch",
     "ExpertGroup",
+    "Faults",
+    "FaultyLink",
     "Group",
     "Layout",
     "LayoutMismatch",
