@@ -1,0 +1,1 @@
+"""Recordings of expert load: files of SGLang and Megatron, our own, and made-up ones."""
