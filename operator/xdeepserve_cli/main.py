@@ -18,6 +18,7 @@ PARTS = {
     ),
     "status": ("xdeepserve_cli.status.command", "status", "Deployments as trees, down to their dies."),
     "top": ("xdeepserve_cli.top", "top", "Every engine's requests, KV use and tokens a second."),
+    "quantise": ("flowserve.quant.cli", "command", "Turn a checkpoint into an INT8 one."),
     "up": ("xdeepserve_demo.cli", "up", "Bring up a local cluster with the operator in it."),
     "install": ("xdeepserve_demo.cli", "install", "Install the operator's charts into a cluster."),
 }

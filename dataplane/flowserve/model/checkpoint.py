@@ -34,6 +34,10 @@ class Checkpoint:
         else:
             self._shard_of = dict.fromkeys(self._file(SINGLE_FILE).tensors, SINGLE_FILE)
 
+    def names(self) -> list[str]:
+        """Every tensor that there is."""
+        return list(self._shard_of)
+
     def check(self, shapes: Iterable[tuple[str, tuple[int, ...]]]) -> None:
         """Raises CheckpointError naming the first tensor of `shapes` that is missing or has another shape."""
         for name, shape in shapes:

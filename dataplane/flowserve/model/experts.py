@@ -17,7 +17,8 @@ import numpy.typing as npt
 
 from flowserve.model.arrays import FloatArray, IntArray
 from flowserve.model.functional import gated
-from flowserve.model.linear import multiply, padded
+from flowserve.model.int8 import Int8Linear, integer_product, quantise_rows
+from flowserve.model.linear import Linear, multiply, padded
 from flowserve.model.weights import Weights, expert_name
 from xccl import Steps
 
@@ -41,8 +42,8 @@ class LayerExperts:
     """The experts of one layer that this process holds, in slots."""
 
     slot_of: Slots  # [experts], -1 for those held elsewhere
-    gate_up: list[FloatArray]  # by slot: panels [P, H, w] of gate and up side by side
-    down: list[FloatArray]  # by slot: panels [P, F, w]
+    gate_up: list[Linear | Int8Linear]  # by slot
+    down: list[Linear | Int8Linear]
     inner: int  # F
 
 
@@ -68,8 +69,8 @@ def _load(weights: Weights, layer: int, held: tuple[int, ...]) -> LayerExperts:
     for slot, expert in enumerate(held):
         slot_of[expert] = slot
         module = expert_name(layer, expert)
-        gate_up.append(weights.linear(f"{module}.gate_proj", f"{module}.up_proj").panels)
-        down.append(weights.linear(f"{module}.down_proj").panels)
+        gate_up.append(weights.linear(f"{module}.gate_proj", f"{module}.up_proj"))
+        down.append(weights.linear(f"{module}.down_proj"))
     return LayerExperts(slot_of, gate_up, down, config.moe_intermediate_size)
 
 
@@ -108,13 +109,26 @@ def _pack(slots: Slots) -> tuple[Slots, list[Group]]:
     return place, groups
 
 
-def _product(x: FloatArray, panels: list[FloatArray], groups: list[Group]) -> FloatArray:
-    """Each group's rows of x f32[N, in] times the panels of its slot: f32[N, P w]."""
-    count, _, width = panels[0].shape
+def _product(x: FloatArray, experts: list[Linear | Int8Linear], groups: list[Group]) -> FloatArray:
+    """Each group's rows of x f32[N, in] through the projection of its slot: f32[N, at least out]."""
+    one = experts[groups[0][0]]
+    count, _, width = one.panels.shape
     y = np.empty((len(x), count, width), np.float32)
+    flat = y.reshape(len(x), count * width)
+    integers = scales = None
+    if isinstance(one, Int8Linear):
+        integers, scales = quantise_rows(x)
     for slot, rows in groups:
-        multiply(x[None, rows], panels[slot], y[rows].swapaxes(0, 1))
-    return y.reshape(len(x), count * width)
+        expert, out = experts[slot], y[rows].swapaxes(0, 1)
+        if isinstance(expert, Linear):
+            multiply(x[None, rows], expert.panels, out)
+        else:
+            assert integers is not None
+            integer_product(integers[rows], expert.panels, out)
+            flat[rows] *= expert.scales
+    if scales is not None:
+        flat *= scales
+    return flat
 
 
 def combine(rows: FloatArray, weights: FloatArray) -> FloatArray:

@@ -15,10 +15,14 @@ sizes may differ in the last bit.
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import numpy as np
+import numpy.typing as npt
 
 from flowserve.model.arrays import FloatArray
 
+Element = TypeVar("Element", np.float32, np.int8)
 ROWS = 8
 MAX_PANEL = 64
 KERNEL_LIMIT = 1_000_000
@@ -30,6 +34,16 @@ def padded(rows: int) -> int:
     return -(-rows // ROWS) * ROWS if rows > ROWS else rows + rows % 2
 
 
+def fill(x: FloatArray) -> FloatArray:
+    """f32[T, K] with rows of zeros behind it, so that there are as many as `padded` says; x itself if there are."""
+    rows = padded(len(x))
+    if rows == len(x):
+        return x
+    filled = np.zeros((rows, x.shape[1]), np.float32)
+    filled[: len(x)] = x
+    return filled
+
+
 def panel_width(inner: int, outer: int) -> int:
     """Columns of a panel: as equal as possible, at most MAX_PANEL, and few enough for the small kernel."""
     most = max(min(MAX_PANEL, KERNEL_LIMIT // (ROWS * inner) // _GRAIN * _GRAIN), _GRAIN)
@@ -37,8 +51,8 @@ def panel_width(inner: int, outer: int) -> int:
     return -(-share // _GRAIN) * _GRAIN
 
 
-def panels_of(weight: FloatArray) -> FloatArray:
-    """The panels f32[P, in, w] of a weight as checkpoints store it, [out, in]; columns beyond `out` are zero."""
+def panels_of(weight: npt.NDArray[Element]) -> npt.NDArray[Element]:
+    """The panels [P, in, w] of a weight as checkpoints store it, [out, in]; columns beyond `out` are zero."""
     outer, inner = weight.shape
     width = panel_width(inner, outer)
     count = -(-outer // width)
@@ -76,12 +90,8 @@ class Linear:
 
     def __call__(self, x: FloatArray) -> FloatArray:
         """f32[T, in] -> f32[T, out], any T; rows of the result may lie further apart than they are wide."""
-        rows = len(x)
-        if padded(rows) != rows:
-            filled = np.zeros((padded(rows), x.shape[1]), np.float32)
-            filled[:rows] = x
-            return self(filled)[:rows]
+        filled = fill(x)
         count, _, width = self.panels.shape
-        y = np.empty((rows, count, width), np.float32)
-        multiply(x[None], self.panels, y.swapaxes(0, 1))
-        return y.reshape(rows, count * width)[:, : self._outputs]
+        y = np.empty((len(filled), count, width), np.float32)
+        multiply(filled[None], self.panels, y.swapaxes(0, 1))
+        return y.reshape(len(filled), count * width)[: len(x), : self._outputs]

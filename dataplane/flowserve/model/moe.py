@@ -16,6 +16,7 @@ import numpy.typing as npt
 from flowserve.model.arrays import FloatArray, IntArray
 from flowserve.model.config import ModelConfig
 from flowserve.model.functional import sigmoid, softmax_inplace
+from flowserve.model.int8 import Int8Linear
 from flowserve.model.linear import Linear
 
 ExpertNumbers = npt.NDArray[np.intp]
@@ -24,7 +25,7 @@ ExpertNumbers = npt.NDArray[np.intp]
 class Router:
     """Chooses experts for tokens. `weight` makes f32[T, E] of f32[T, H]; `bias` is f32[E], or None."""
 
-    def __init__(self, weight: Linear, bias: FloatArray | None, config: ModelConfig) -> None:
+    def __init__(self, weight: Linear | Int8Linear, bias: FloatArray | None, config: ModelConfig) -> None:
         self._weight = weight
         self._bias = bias
         self._softmax = config.scoring_func == "softmax"

@@ -15,6 +15,7 @@ from flowserve.model.arrays import FloatArray
 from flowserve.model.checkpoint import Checkpoint
 from flowserve.model.config import ModelConfig
 from flowserve.model.errors import CheckpointError
+from flowserve.model.int8 import Int8Linear
 from flowserve.model.linear import Linear
 
 NamedShape = tuple[str, tuple[int, ...]]
@@ -50,8 +51,12 @@ class Weights:
         """Raises CheckpointError naming the first tensor of `shapes` that is missing or has another shape."""
         self._checkpoint.check(shapes)
 
-    def linear(self, *modules: str, scale: float = 1.0) -> Linear:
+    def linear(self, *modules: str, scale: float = 1.0) -> Linear | Int8Linear:
         """Projections with the same input, as one whose outputs lie side by side, times `scale`."""
+        if all(self._checkpoint.dtype(f"{module}.weight") == "I8" for module in modules):
+            scales = np.concatenate([self._row_scales(module) for module in modules])
+            codes = np.concatenate([self._checkpoint.raw(f"{module}.weight") for module in modules])
+            return Int8Linear(codes, scales * np.float32(scale))
         stacked = np.concatenate([self.table(module) for module in modules])
         return Linear(stacked * np.float32(scale) if scale != 1.0 else stacked)
 

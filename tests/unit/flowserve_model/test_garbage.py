@@ -56,9 +56,7 @@ def collections() -> Iterator[list[float]]:
 
 
 @pytest.mark.usefixtures("settled")
-def test_iterations_run_through_and_pauses_are_short(
-    model: Model, local: LocalExperts, pool: BlockPool
-) -> None:
+def test_iterations_run_through_and_pauses_are_short(model: Model, local: LocalExperts, pool: BlockPool) -> None:
     sequence = SequenceKV(pool)
     finish(model.prefill(np.arange(3, 19, dtype=np.int32), 0, sequence, local))
     with collections() as pauses:
