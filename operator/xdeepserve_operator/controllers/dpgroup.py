@@ -49,14 +49,14 @@ class DPGroupReconciler:
             dead = health is not None and hardware_fault(view, health) is not None
             if not view.terminating or (dead and not view.forced):
                 await self._cluster.delete("Pod", pod, grace_seconds=0 if dead else OLD_ATTEMPT_GRACE_SECONDS)
+        pod_name = children.engine_pod_name(name, attempt)
+        if "leaving" in group["spec"] or self._store.get("Pod", namespace, pod_name) is not None:
+            return None
         try:
             executor = Executor.read(self._store, owner, self._image.name)
         except ValidationError:
             return None  # the TaskExecutor's status says so
         template = executor.template(group["spec"]["revision"])
-        pod_name = children.engine_pod_name(name, attempt)
-        if "leaving" in group["spec"] or self._store.get("Pod", namespace, pod_name) is not None:
-            return None
         if template is not None:
             image = replace(self._image, name=template.image)
             body = engine_pod(owner, template.spec, group, executor.token_secret, image)

@@ -1,6 +1,6 @@
 """SuperPod: counts dies and lists servers, as nodes and pods show them.
 
-Pods come and go in hundreds, so the status is written at most once a second.
+Pods come and go in hundreds, so servers are counted, and the status written, at most once a second.
 """
 
 from pydantic import ValidationError
@@ -21,14 +21,18 @@ class SuperPodReconciler:
 
     def __init__(self, store: Store, cluster: Cluster, clock: Clock) -> None:
         self._store, self._cluster, self._clock = store, cluster, clock
-        self._written: dict[str, float] = {}
+        self._counted: dict[str, float] = {}
 
     async def reconcile(self, namespace: str | None, name: str) -> float | None:
         """One pass; see the module."""
         superpod = self._store.get(self.kind, namespace, name)
         if superpod is None or leaving(superpod):
-            self._written.pop(name, None)
+            self._counted.pop(name, None)
             return None
+        wait = self._counted.get(name, -WRITE_SECONDS) + WRITE_SECONDS - self._clock.monotonic()
+        if wait > 0:
+            return wait
+        self._counted[name] = self._clock.monotonic()
         try:
             servers = servers_of(self._store, name) or ()
             verdict = superpod_verdict(superpod["spec"], servers)
@@ -39,10 +43,6 @@ class SuperPodReconciler:
         status |= {"conditions": [condition]}
         if superpod.get("status") == status:
             return None
-        wait = self._written.get(name, 0.0) + WRITE_SECONDS - self._clock.monotonic()
-        if name in self._written and wait > 0:
-            return wait
         announce(self._cluster, superpod, verdict)
         await self._cluster.update_status(self.kind, superpod, status)
-        self._written[name] = self._clock.monotonic()
         return None

@@ -9,6 +9,7 @@ and pods carry all the memory there is; their pods are the business of the DPGro
 """
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from functools import partial
 
 from xdeepserve_operator.api.v1alpha1.update import Leaving
@@ -26,7 +27,7 @@ from xdeepserve_operator.planner.executorstatus import executor_status
 from xdeepserve_operator.planner.gang import Waiting
 from xdeepserve_operator.planner.groups import GroupView
 from xdeepserve_operator.planner.groupstatus import group_status
-from xdeepserve_operator.planner.instance import InstanceView
+from xdeepserve_operator.planner.instance import InstanceView, RankView
 from xdeepserve_operator.planner.progress import progress_of
 from xdeepserve_operator.planner.readiness import executor_verdict
 from xdeepserve_operator.planner.recovery import Patience
@@ -158,12 +159,7 @@ class TaskExecutorReconciler:
     ) -> float | None:
         """Writes the statuses; answers when to come back."""
         now = self._clock.now()
-        for view in views:
-            for rank in view.ranks:
-                group = rank.group and self._store.get("DPGroup", rank.group.namespace, rank.group.name)
-                status = group_status(group, rank, now) if group else None
-                if group and status is not None:
-                    await self._cluster.update_status("DPGroup", group, status)
+        await together(partial(self._report_rank, now=now), [rank for view in views for rank in view.ranks])
         goal, before = executor.goal, find_condition(executor.obj, READY) or {}
         verdict = executor_verdict(views, goal, waiting, str(before.get("reason", "")))
         roomless = next((one.message for replica, one in waiting.items() if goal.is_surge(replica)), "")
@@ -176,3 +172,9 @@ class TaskExecutorReconciler:
         if not any(view.holds_dies for view in views):
             return WAITING_SECONDS if views else None
         return STEADY_SECONDS if verdict.holds or waiting or verdict.reason in _SLOW_REASONS else UNSETTLED_SECONDS
+
+    async def _report_rank(self, rank: RankView, now: datetime) -> None:
+        group = rank.group and self._store.get("DPGroup", rank.group.namespace, rank.group.name)
+        status = group_status(group, rank, now) if group else None
+        if group and status is not None:
+            await self._cluster.update_status("DPGroup", group, status)

@@ -8,6 +8,7 @@ from typing import Any, cast
 from xdeepserve_operator.api.v1alpha1.base import Chip
 from xdeepserve_operator.api.v1alpha1.update import LeaveReason
 from xdeepserve_operator.planner.conditions import parse_time
+from xdeepserve_operator.planner.memory import remembered
 
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
@@ -47,6 +48,7 @@ class GroupView:
         return self.leaving is not None and self.leaving.reason == "Preempted"
 
 
+@remembered
 def view_group(group: Mapping[str, Any]) -> GroupView:
     """Reads a DPGroup."""
     metadata, spec = group["metadata"], group["spec"]

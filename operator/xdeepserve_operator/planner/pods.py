@@ -11,6 +11,7 @@ from typing import Any
 
 from xdeepserve_operator.api import names
 from xdeepserve_operator.planner.conditions import parse_time
+from xdeepserve_operator.planner.memory import remembered
 
 EXIT_UNUSABLE = 78  # EX_CONFIG: configuration or checkpoint cannot be used; starting again will not help
 TERMINAL = frozenset({"Succeeded", "Failed"})
@@ -73,6 +74,7 @@ def dies_requested(pod: Mapping[str, Any]) -> int:
     return max([main, *(_container_dies(container) for container in spec.get("initContainers") or ())])
 
 
+@remembered
 def view_pod(pod: Mapping[str, Any]) -> PodView:
     """Reads a Pod."""
     metadata, status = pod["metadata"], pod.get("status", {})

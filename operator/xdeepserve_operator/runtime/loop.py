@@ -18,6 +18,7 @@ from xdeepserve_operator.runtime.workqueue import Key, WorkQueue
 
 logger = structlog.get_logger(__name__)
 WORKERS = 40  # most of them wait for the API server: so many creations are in flight
+SHORT_PASS_SECONDS, MOST_REST_SECONDS = 0.05, 0.25  # after a longer pass a key rests as long as it took
 RECONCILE_SECONDS = 60.0  # one reconciliation may take at most this long
 
 
@@ -79,6 +80,8 @@ class ReconcileLoop:
                 logger.exception("reconcile failed", **key._asdict())
             finally:
                 self._last_done = self._monotonic()
-                self.queue.done(key, failed=failed, again_after=again_after)
-                metrics.RECONCILE_SECONDS.labels(key.kind).observe(self._last_done - started)
+                seconds = self._last_done - started
+                rest = min(seconds, MOST_REST_SECONDS) if seconds > SHORT_PASS_SECONDS else 0.0
+                self.queue.done(key, failed=failed, again_after=again_after, rest=rest)
+                metrics.RECONCILE_SECONDS.labels(key.kind).observe(seconds)
                 metrics.RECONCILE_TOTAL.labels(key.kind, "error" if failed else "success").inc()

@@ -2,7 +2,8 @@
 
 A key marked while it is being worked on runs again afterwards, so no change is lost; marks in between fold into one
 run, so a storm of events costs one. A failing key backs off exponentially and blocks nobody. Keys are served in
-the order they became due (a heap), so none starves. The clock is the event loop's.
+the order they became due (a heap), so none starves; one whose pass was long rests before the next, so that a key with
+an endless stream of events leaves room to the others. The clock is the event loop's.
 """
 
 import asyncio
@@ -28,6 +29,7 @@ class _State:
     due: float | None = None  # when it should run; None while nothing asks for it
     running: bool = False
     failures: int = 0
+    rests_until: float = 0.0
 
 
 @dataclass
@@ -49,8 +51,8 @@ class WorkQueue:
 
     def mark(self, key: Key, after: float = 0.0) -> None:
         """Asks for a run in ``after`` seconds at the latest; an earlier wish stays."""
-        due = asyncio.get_running_loop().time() + after
         state = self._states.setdefault(key, _State())
+        due = max(asyncio.get_running_loop().time() + after, state.rests_until)
         if state.due is not None and state.due <= due:
             return
         state.due = due
@@ -77,8 +79,8 @@ class WorkQueue:
             except TimeoutError:
                 continue
 
-    def done(self, key: Key, *, failed: bool = False, again_after: float | None = None) -> None:
-        """Gives a key back. A failure asks for a later run by itself."""
+    def done(self, key: Key, *, failed: bool = False, again_after: float | None = None, rest: float = 0.0) -> None:
+        """Gives a key back. A failure asks for a later run by itself; ``rest`` seconds pass before any other."""
         state = self._states[key]
         state.running = False
         state.failures = state.failures + 1 if failed else 0
@@ -86,11 +88,12 @@ class WorkQueue:
             again_after = min(FIRST_BACKOFF_SECONDS * 2 ** (state.failures - 1), LAST_BACKOFF_SECONDS)
         due, state.due = state.due, None
         loop_time = asyncio.get_running_loop().time()
+        state.rests_until = loop_time + rest
         waits = [max(0.0, due - loop_time)] if due is not None and not failed else []
         waits += [again_after] if again_after is not None else []
         if waits:
             self.mark(key, min(waits))
-        elif not state.failures:
+        elif not state.failures and not rest:
             del self._states[key]
 
     def _valid(self, due: float, _order: int, key: Key) -> bool:

@@ -1,0 +1,35 @@
+"""Remembers what was read from an object, as long as the object stays the same.
+
+Objects are shared and never changed in place; a uid and a resourceVersion name one state of one object for ever. Views
+of thousands of pods are asked for in every pass, and between two passes hardly any of them changes. Objects without
+both names are read anew every time.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Any, TypeVar
+
+View = TypeVar("View")
+LIMIT = 65_536  # objects; the ones first remembered are forgotten first
+
+
+def remembered(read: Callable[[Mapping[str, Any]], View]) -> Callable[[Mapping[str, Any]], View]:
+    """``read``, which must be a pure function of an object, with a memory of one version an object."""
+    known: dict[str, tuple[str, View]] = {}
+
+    @wraps(read)
+    def recall(obj: Mapping[str, Any]) -> View:
+        metadata = obj["metadata"]
+        uid, version = metadata.get("uid"), metadata.get("resourceVersion")
+        if not uid or not version:
+            return read(obj)
+        before = known.get(uid)
+        if before is not None and before[0] == version:
+            return before[1]
+        view = read(obj)
+        known[uid] = (version, view)
+        if len(known) > LIMIT:
+            del known[next(iter(known))]
+        return view
+
+    return recall
