@@ -22,7 +22,6 @@ SERVICE_RANGE = "10.96.0.0/16"
 PORT_NAMES = ("etcd", "etcd-peer", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "agent")
 COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "agent")
 OFF = ("endpoints-controller", "endpointslice-controller", "endpointslice-mirroring-controller")
-NODE_GRACE_S = 8  # a node this long silent is NotReady; its lease is renewed in a quarter of it
 CLIENT_LIMITS = {"kube-api-qps": "1000", "kube-api-burst": "2000"}
 
 
@@ -45,7 +44,7 @@ def components(
     spec: ClusterSpec, layout: Layout, ports: Mapping[str, int], tools: Mapping[str, Path]
 ) -> list[Component]:
     """All components of a cluster in the order of their start."""
-    plan = _Plan(layout, ports, tools)
+    plan = _Plan(layout, ports, tools, spec.node_grace_seconds)
     found = [plan.etcd(), plan.api_server(), plan.controller_manager(), plan.scheduler()]
     return [*found, plan.agent(spec)] if spec.agent else found
 
@@ -55,6 +54,7 @@ class _Plan:
     layout: Layout
     ports: Mapping[str, int]
     tools: Mapping[str, Path]
+    node_grace_s: int
 
     def etcd(self) -> Component:
         url, peer_url = self._url("etcd"), self._url("etcd-peer")
@@ -117,7 +117,7 @@ class _Plan:
             "service-cluster-ip-range": SERVICE_RANGE,
             # On one machine a silent node is a lost node: the defaults (5 s, 50 s) are for real networks.
             "node-monitor-period": "1s",
-            "node-monitor-grace-period": f"{NODE_GRACE_S}s",
+            "node-monitor-grace-period": f"{self.node_grace_s}s",
         }
         health = self._check(f"{self._url('kube-controller-manager')}/healthz", "ca", "admin")
         # Its first visible work, and what every pod without a service account of its own needs.
@@ -140,7 +140,7 @@ class _Plan:
             "client-ca": self._crt("kubelet-ca"),
             "port": self.ports["agent"],
             "ready-file": self.layout.agent_ready,
-            "lease-seconds": NODE_GRACE_S,
+            "lease-seconds": self.node_grace_s,
         }
         if spec.models:
             flags["models-dir"] = spec.models.absolute()

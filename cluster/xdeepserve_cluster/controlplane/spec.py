@@ -18,6 +18,7 @@ class ClusterSpec(BaseModel):
     """A named cluster: its emulated servers (`910B=2,910C=4`: chip and number), or none without the agent.
 
     `models` is what `file:///models/` stands for on the servers; without it, that directory of this machine.
+    A node that is silent for `node_grace_seconds` is NotReady; its lease is renewed in a quarter of that.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -27,6 +28,7 @@ class ClusterSpec(BaseModel):
     servers: str = Field("910B=2,910C=4", max_length=64)
     superpod: DnsLabel = "pod-a"
     models: Path | None = None
+    node_grace_seconds: int = Field(8, ge=4, le=3600)
 
     @field_validator("servers")
     @classmethod
