@@ -273,6 +273,7 @@ class PullRequest(WireModel):
     incarnation: Identifier
     fabric_uri: Text
     event: int = Field(ge=1)  # XCCL event of this transfer
+    line: int = Field(default=0, ge=0)  # XCCL channel; a larger number replaces one that broke
 
 
 FinishReason = Literal["stop", "length"]

@@ -8,11 +8,12 @@ code, which speaks the same protocol on the same counters. Whatever is unusual t
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Self
 
 from xccl import atomics
 from xccl.endpoint import Endpoint, Reached, ring_name
-from xccl.errors import Broken
+from xccl.errors import Broken, PeerLost
 from xccl.layout import FIELD_STRIDE, RingMap
 from xccl.memory import Buffer, MappedMemory, RemoteMemory, octets
 from xccl.paths import AIVS_PER_SEND, UNIFIED_BUFFER_BYTES, ZERO_COPY_BYTES, Path, Rule, Situation, default_rule
@@ -28,15 +29,18 @@ if atomics.NATIVE:
 
 
 class Channel:
-    """Made once in the life of both endpoints. Use `connect`; both sides must.
+    """Made once in the life of both endpoints, or once a line. Use `connect`; both sides must.
 
     One message each way may be on its way into or out of the ring at a time; sent messages that wait for their
     acknowledgement may be many. Either side may fail or be abandoned; the channel stays usable for later events
     unless the peer was lost.
     """
 
-    def __init__(self, endpoint: Endpoint, peer: Peer, own: Segment, remote: Reached, rule: Rule) -> None:
+    def __init__(
+        self, endpoint: Endpoint, peer: Peer, own: Segment, remote: Reached, rule: Rule, discard: Callable[[], None]
+    ) -> None:
         self.peer = peer
+        self._discard = discard
         self._endpoint = endpoint
         self._rule = rule
         self._own = own
@@ -49,20 +53,26 @@ class Channel:
         self._receiving = False
 
     @classmethod
-    def connect(cls, endpoint: Endpoint, peer: Peer, *, rule: Rule = default_rule) -> Steps[Self]:
+    def connect(cls, endpoint: Endpoint, peer: Peer, *, rule: Rule = default_rule, line: int = 0) -> Steps[Self]:
         """Connect to `peer`; done when it does the same. After Timeout it may be tried again.
 
-        Raises what `Endpoint.connect` raises; Broken when the two were connected before.
+        Both sides name the same `line`. After LinkBroken nobody knows what has arrived: close the channel, and connect
+        another line. Raises what `Endpoint.connect` raises; Broken when the two were connected by this line before.
         """
-        name, nbytes = ring_name(peer.incarnation), endpoint.layout.ring_bytes
+        name, nbytes = ring_name(peer.incarnation, line), endpoint.layout.ring_bytes
         own = endpoint.own(name, nbytes)
-        remote = yield from endpoint.connect(peer, ring_name(endpoint.incarnation), nbytes)
+        try:
+            remote = yield from endpoint.connect(peer, ring_name(endpoint.incarnation, line), nbytes)
+        except PeerLost:
+            endpoint.discard(name)
+            raise
         endpoint.claim(name)
-        return cls(endpoint, peer, own, remote, rule)
+        return cls(endpoint, peer, own, remote, rule, lambda: endpoint.discard(name))
 
     def close(self) -> None:
         """Close the own ring: a peer that waits for this side gets PeerLost. Idempotent."""
         self._own.close()
+        self._discard()
 
     def send(self, data: Buffer, *, event: int, path: Path | None = None) -> Steps[None]:
         """Send a C-contiguous buffer of any size as message `event`; done when the peer has copied all of it.

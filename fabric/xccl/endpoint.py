@@ -6,7 +6,7 @@ are files of its directory:
     <incarnation>.endpoint         says that the endpoint exists; lives as long as it does
     <incarnation>.group-<epoch>    what peers of that epoch write and read
     <incarnation>.a2e-<epoch>-<domain>    the same between attention and expert dies
-    <incarnation>.ring-<peer>      what that p2p peer writes
+    <incarnation>.ring-<peer>-<line>    what that p2p peer writes
     <incarnation>.application-<n>  a region of the application, which peers may read
 
 A peer that sees these files maps them; one that does not, being on another host, reaches the same memory over TCP if
@@ -152,6 +152,11 @@ class Endpoint:
         self.regions.pop(number, None)
         self._segments.pop(region_name(number), None)
 
+    def discard(self, name: str) -> None:
+        """Close and forget the own segment called `name`, if there is one: its memory goes with its last user."""
+        if (segment := self._segments.pop(name, None)) is not None:
+            segment.close()
+
     def enter(self, epoch: int) -> Segment:
         """The own group segment of `epoch`; those of earlier epochs are closed. Raises StaleEpoch."""
         if epoch < self._epoch or epoch == self._joined:
@@ -241,6 +246,6 @@ def a2e_name(epoch: int, domain: int) -> str:
     return f"a2e-{epoch}-{domain}"
 
 
-def ring_name(sender: str) -> str:
-    """The name of the segment into which the incarnation `sender` sends."""
-    return f"ring-{sender}"
+def ring_name(sender: str, line: int) -> str:
+    """The name of the segment into which the incarnation `sender` sends by that line."""
+    return f"ring-{sender}-{line}"

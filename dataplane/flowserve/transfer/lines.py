@@ -1,7 +1,8 @@
 """The XCCL channels of an engine to engines of other instances, one a peer's incarnation.
 
 A line is taken (``async with``) for one transfer at a time, so that both sides agree on the order of events. It is
-connected when first used. A line to a peer that is gone is forgotten: its successor has another incarnation.
+connected when first used. One that is lost is closed and forgotten: a restarted peer has another incarnation, and a
+peer whose link only broke gets a line with a larger number, which the pulling side chooses and tells the other.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from itertools import count
 
 from xccl import Channel, Endpoint, Peer, PeerLost, arun
 
@@ -20,6 +22,7 @@ class Line:
 
     endpoint: Endpoint
     peer: Peer
+    number: int
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     events: int = 0
     _channel: Channel | None = None
@@ -32,7 +35,8 @@ class Line:
     async def channel(self, timeout: float) -> Channel:
         """The connection; both sides must ask for it. Raises XcclError."""
         if self._channel is None:
-            self._channel = await arun(Channel.connect(self.endpoint, self.peer), timeout=timeout)
+            connecting = Channel.connect(self.endpoint, self.peer, line=self.number)
+            self._channel = await arun(connecting, timeout=timeout)
         return self._channel
 
     def close(self) -> None:
@@ -46,17 +50,27 @@ class Lines:
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
         self._lines: dict[str, Line] = {}
+        self._numbers = count()
 
     @asynccontextmanager
-    async def to(self, incarnation: str, uri: str) -> AsyncIterator[Line]:
-        """The line to a peer, for one transfer."""
+    async def to(self, incarnation: str, uri: str, number: int | None = None) -> AsyncIterator[Line]:
+        """The line to a peer, for one transfer: the one with that number, or, where it is chosen here, what there is.
+
+        Raises ValueError for a number that is older than that of the line in use.
+        """
         line = self._lines.get(incarnation)
-        if line is None:
-            line = self._lines[incarnation] = Line(self._endpoint, Peer(0, incarnation, uri))
+        if line is not None and number is not None and number < line.number:
+            raise ValueError(f"line {number} to {incarnation} was replaced by line {line.number}")
+        if line is None or number not in (None, line.number):
+            if line is not None:
+                line.close()
+            chosen = next(self._numbers) if number is None else number
+            line = self._lines[incarnation] = Line(self._endpoint, Peer(0, incarnation, uri), chosen)
         async with line.turn:
             try:
                 yield line
             except PeerLost:
-                if self._lines.pop(incarnation, None) is not None:
-                    line.close()
+                line.close()
+                if self._lines.get(incarnation) is line:
+                    del self._lines[incarnation]
                 raise

@@ -54,7 +54,7 @@ class Puller:
         try:
             async with self._lines.to(ticket.incarnation, ticket.fabric_uri) as line:
                 event = line.next_event()
-                await self._ask(ticket, event)
+                await self._ask(ticket, event, line.number)
                 channel = await line.channel(self._timeout)
                 result = np.empty(shape, np.float32)
                 received = await arun(channel.receive(result, event=event), timeout=self._timeout)
@@ -64,9 +64,13 @@ class Puller:
             result = f"KV of ticket {ticket.id} cannot be had: {str(error) or type(error).__name__}"
         self.completions.put_nowait(Pulled(key, result))
 
-    async def _ask(self, ticket: TransferTicket, event: int) -> None:
+    async def _ask(self, ticket: TransferTicket, event: int, line: int) -> None:
         wish = PullRequest(
-            host=self._host, incarnation=self._endpoint.incarnation, fabric_uri=self._endpoint.uri, event=event
+            host=self._host,
+            incarnation=self._endpoint.incarnation,
+            fabric_uri=self._endpoint.uri,
+            event=event,
+            line=line,
         )
         url = f"http://{ticket.host}:{ticket.control_port}/v1/transfers/{ticket.id}"
         async with self._http.post(f"{url}/pull", data=wish.model_dump_json()) as response:

@@ -37,7 +37,7 @@ class Pusher:
     async def _push(self, ticket: str, rows: FloatArray, to: PullRequest) -> None:
         error = None
         try:
-            async with self._lines.to(to.incarnation, to.fabric_uri) as line:
+            async with self._lines.to(to.incarnation, to.fabric_uri, to.line) as line:
                 channel = await line.channel(self._timeout)
                 await arun(channel.send(rows, event=to.event), timeout=self._timeout)
         except (XcclError, ValueError, OSError) as failure:

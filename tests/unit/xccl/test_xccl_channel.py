@@ -176,7 +176,7 @@ def test_two_sends_at_once_are_refused(pair: Pair) -> None:
 def test_a_connection_is_made_once() -> None:
     with endpoints(2) as (a, b):
         connect(a, b)
-        with pytest.raises(Broken, match=r"die-0\.ring-die-1 was in use before"):
+        with pytest.raises(Broken, match=r"die-0\.ring-die-1-0 was in use before"):
             run(Channel.connect(a, peer_of(b)), timeout=1)
 
 
