@@ -23,9 +23,9 @@ Whatever is not carried out is answered by a Refusal: 400 a request that this en
 503 not now (``retryable``). An error after the first line of a stream is a TokenEvent instead.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 MAX_RANKS = 1024
 Text = Annotated[str, StringConstraints(max_length=1024)]
@@ -197,12 +197,28 @@ class Routes(WireModel):
     targets: tuple[Target, ...] = Field(max_length=MAX_RANKS)
 
 
+class Histogram(WireModel):
+    """Durations counted by the upper bound of their bucket, in seconds; the last count is of those above all bounds."""
+
+    bounds: tuple[float, ...] = Field(default=(), max_length=64)
+    counts: tuple[Annotated[int, Field(ge=0)], ...] = Field(default=(0,), max_length=65)
+
+    @model_validator(mode="after")
+    def _one_count_more_than_bounds(self) -> Self:
+        if len(self.counts) != len(self.bounds) + 1:
+            raise ValueError(f"{len(self.bounds)} bounds need {len(self.bounds) + 1} counts, not {len(self.counts)}")
+        return self
+
+
 class FrontendStatus(WireModel):
-    """What a frontend says."""
+    """What a frontend says; counts are since it started."""
 
     incarnation: Identifier
     epoch: int = Field(default=0, ge=0)  # of its routes
     active: int = Field(default=0, ge=0)  # requests in flight
+    refused: int = Field(default=0, ge=0)  # requests that found no instance
+    first_token: Histogram = Histogram()
+    per_token: Histogram = Histogram()
 
 
 class DispatchRequest(WireModel):

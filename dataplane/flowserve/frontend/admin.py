@@ -18,7 +18,14 @@ def application(
     """The aiohttp application of the control port."""
 
     def status() -> FrontendStatus:
-        return FrontendStatus(incarnation=incarnation, epoch=router.epoch, active=metrics.running.value)
+        return FrontendStatus(
+            incarnation=incarnation,
+            epoch=router.epoch,
+            active=metrics.running.value,
+            refused=metrics.unserved.total,
+            first_token=metrics.first_token.snapshot(),
+            per_token=metrics.per_token.snapshot(),
+        )
 
     async def put_routes(request: web.Request) -> web.Response:
         router.replace(await document(request, Routes))

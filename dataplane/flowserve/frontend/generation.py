@@ -80,6 +80,7 @@ class Generation:
                 log.error("attempt refused", attempt=run.attempts, error=str(error))
                 raise errors.internal("The engine could not process the request; see the server's log.") from error
             except NoTarget as error:
+                self._metrics.unserved.add()
                 raise errors.unavailable(f"no_ready_{error.role.lower()}", f"Not now: {error}; try again.") from error
 
     async def _attempt(self, run: Run, patience: Patience) -> AsyncGenerator[TokenEvent, None]:

@@ -8,6 +8,7 @@ from collections import Counter as Tally
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate, pairwise
 
+from flowserve import wire
 from flowserve.exposition import family, sample
 from flowserve.wire import TokenEvent
 
@@ -36,6 +37,11 @@ class Counter:
     def add(self, amount: int = 1, **labels: str) -> None:
         """Add to the count of these label values."""
         self._values[tuple(labels.items())] += amount
+
+    @property
+    def total(self) -> int:
+        """Over all label values."""
+        return self._values.total()
 
     def render(self) -> str:
         """The exposition."""
@@ -67,6 +73,10 @@ class Histogram:
         """Record the same duration ``times`` times."""
         self._counts[bisect_left(self._bounds, seconds)] += times
         self._sum += seconds * times
+
+    def snapshot(self) -> wire.Histogram:
+        """The counts so far, of each bucket alone."""
+        return wire.Histogram(bounds=self._bounds, counts=tuple(self._counts))
 
     def render(self) -> str:
         """The exposition; buckets are cumulative."""
@@ -100,6 +110,7 @@ class FrontendMetrics:
         self.prompt_tokens = Counter("vllm:prompt_tokens_total", "Prompt tokens of answered requests.", base)
         self.generation_tokens = Counter("vllm:generation_tokens_total", "Tokens generated.", base)
         self.retries = Counter("xdeepserve:request_retries_total", "Attempts repeated before a token was sent.", base)
+        self.unserved = Counter("xdeepserve:requests_unserved_total", "Requests that found no instance.", base)
         self.http_requests = Counter("xdeepserve:http_requests_total", "HTTP requests, by route and status.", base)
 
     def render(self) -> str:

@@ -32,6 +32,11 @@ class Fleet:
         answers = await asyncio.gather(*(self._hear(shell, token) for shell in reachable))
         return {shell.replica: answer for shell, answer in zip(reachable, answers, strict=True) if answer is not None}
 
+    def last(self, shell: PodView) -> ShellStatus | None:
+        """What the TE-shell said last, if it can still be believed."""
+        heard_at, status = self._heard.get(_key(shell), (0.0, None))
+        return status if self._clock.monotonic() - heard_at <= BELIEVED_SECONDS else None
+
     async def steer(self, namespace: str, token: str, views: Sequence[InstanceView]) -> None:
         """Sends rosters and memberships where they are due."""
         await asyncio.gather(*(self._steer((namespace, view.name), token, view) for view in views))
@@ -42,7 +47,7 @@ class Fleet:
         self._refused.pop((namespace, instance), None)
 
     async def _hear(self, shell: PodView, token: str) -> ShellStatus | None:
-        key = (f"{shell.namespace}/{shell.name}", shell.ip)
+        key = _key(shell)
         answer = await self._engines.shell_status(shell.ip, token)
         now = self._clock.monotonic()
         if answer is not None:
@@ -68,3 +73,7 @@ class Fleet:
             self._sent[key] = step
         else:
             self._refused[key] = step.epoch
+
+
+def _key(shell: PodView) -> tuple[str, str]:
+    return f"{shell.namespace}/{shell.name}", shell.ip

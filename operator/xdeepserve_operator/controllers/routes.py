@@ -6,7 +6,7 @@ due. So a new operator that finds all as it should be changes nothing.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from flowserve.wire import FrontendStatus, Routes, Target
@@ -26,6 +26,7 @@ class RouteState:
 @dataclass
 class _Memory:
     routes: Routes | None = None
+    heard: dict[str, FrontendStatus] = field(default_factory=dict)  # by host, at the last pass
     taken: dict[tuple[str, str], int] = field(default_factory=dict)  # (host, incarnation) -> epoch it took from us
 
 
@@ -35,6 +36,11 @@ class RouteKeeper:
     def __init__(self, engines: Engines) -> None:
         self._engines = engines
         self._memory: dict[Key, _Memory] = {}
+
+    def heard(self, namespace: str, name: str) -> Mapping[str, FrontendStatus]:
+        """What the frontends of a ModelDeployment said last, by host."""
+        memory = self._memory.get((namespace, name))
+        return memory.heard if memory is not None else {}
 
     def forget(self, namespace: str, name: str) -> None:
         """Drops what is remembered of a ModelDeployment that is gone."""
@@ -47,6 +53,7 @@ class RouteKeeper:
         memory = self._memory.setdefault(key, _Memory())
         answers = await asyncio.gather(*(self._engines.frontend_status(host, token) for host in hosts))
         heard = {host: answer for host, answer in zip(hosts, answers, strict=True) if answer is not None}
+        memory.heard = heard
         highest = max([known, *(answer.epoch for answer in heard.values())])
         routes = memory.routes
         if routes is None:

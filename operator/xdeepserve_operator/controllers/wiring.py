@@ -15,6 +15,7 @@ from xdeepserve_operator.controllers.objects import label
 from xdeepserve_operator.controllers.ports import Clock, Cluster, Engines, Key, Object, Reconciler, Store
 from xdeepserve_operator.controllers.preemption import Preemption
 from xdeepserve_operator.controllers.routes import RouteKeeper
+from xdeepserve_operator.controllers.scalingpolicy import ScalingPolicyReconciler
 from xdeepserve_operator.controllers.shells import Shells
 from xdeepserve_operator.controllers.superpod import SuperPodReconciler
 from xdeepserve_operator.controllers.taskexecutor import TaskExecutorReconciler
@@ -38,11 +39,12 @@ def reconcilers(
     """One reconciler a kind, sharing what they must."""
     image = EngineImage(engine_image)
     history, trial = History(store, cluster), Trial(store, clock)
+    fleet, routes = Fleet(engines, clock), RouteKeeper(engines)
     executors = TaskExecutorReconciler(
         store,
         cluster,
         clock,
-        Fleet(engines, clock),
+        fleet,
         Admission(store, cluster, trial, Preemption(store, cluster, clock), image=image.name),
         Shells(store, cluster, image),
         history,
@@ -52,10 +54,11 @@ def reconcilers(
     )
     return (
         SuperPodReconciler(store, cluster, clock),
-        ModelDeploymentReconciler(store, cluster, clock, RouteKeeper(engines), history, image=image),
+        ModelDeploymentReconciler(store, cluster, clock, routes, history, image=image),
         executors,
         DPGroupReconciler(store, cluster, image),
         FaultInjectionReconciler(store, cluster, clock),
+        ScalingPolicyReconciler(store, cluster, clock, fleet, routes),
     )
 
 

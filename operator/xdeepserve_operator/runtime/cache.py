@@ -7,6 +7,7 @@ reads ``managedFields``, and of other tenants' pods only what they take from a s
 
 import asyncio
 from collections.abc import Callable, Iterable
+from functools import partial
 
 import aiohttp
 import structlog
@@ -14,6 +15,7 @@ import structlog
 from xdeepserve_operator.api.names import LABEL_MANAGED_BY, MANAGED_BY, RESOURCE_DIE
 from xdeepserve_operator.runtime import resources
 from xdeepserve_operator.runtime.kube import ApiError, KubeApi, Object
+from xdeepserve_operator.runtime.reflector import Reflector
 from xdeepserve_operator.runtime.resources import Resource
 from xdeepserve_operator.runtime.store import Store
 
@@ -27,6 +29,7 @@ WATCHED: dict[Resource, str] = {  # resource -> label selector
     resources.TASKEXECUTORS: "",
     resources.DPGROUPS: "",
     resources.FAULTINJECTIONS: "",
+    resources.SCALINGPOLICIES: "",
     resources.NODES: "",
     resources.PODS: "",  # of all tenants: their dies count as used
     resources.DEPLOYMENTS: MANAGED_ONLY,
@@ -57,6 +60,10 @@ def trim(obj: Object) -> Object | None:
     }
 
 
+# Kinds that come in thousands are followed without the framework, which takes milliseconds for every event.
+FOLLOWED = (resources.PODS, resources.DPGROUPS, resources.NODES)
+
+
 class Cache:
     """Keeps the store like the cluster; ``forget(uid)`` hears what is gone."""
 
@@ -66,7 +73,7 @@ class Cache:
 
     def changed(self, resource: Resource, obj: Object) -> None:
         """An object was added or changed."""
-        kept = trim({"apiVersion": resource.api_version, "kind": resource.kind, **obj})
+        kept = _keep(resource, obj)
         if kept is not None:
             self._store.put(resource.kind, kept)
 
@@ -81,6 +88,20 @@ class Cache:
             for resource, selector in WATCHED.items():
                 group.create_task(self._fill(resource, selector))
         self.synced = True
+
+    async def follow(self) -> None:
+        """Watches the kinds that come in thousands, for ever."""
+        async with asyncio.TaskGroup() as group:
+            for resource in FOLLOWED:
+                heard, keep = partial(self._heard, resource), partial(_keep, resource)
+                reflector = Reflector(self._api, resource, heard, labels=WATCHED[resource], trim=keep)
+                group.create_task(reflector.run())
+
+    def _heard(self, resource: Resource, kind: str, obj: Object) -> None:
+        if kind == "DELETED":
+            self.deleted(resource, obj)
+        else:
+            self._store.put(resource.kind, obj)
 
     async def audit(self) -> None:
         """Looks for missed deletions, for ever."""
@@ -112,6 +133,10 @@ class Cache:
         for obj in missing(self._store, resource.kind, before, items):
             logger.warning("deletion was missed", kind=resource.kind, name=obj["metadata"]["name"])
             self.deleted(resource, obj)
+
+
+def _keep(resource: Resource, obj: Object) -> Object | None:
+    return trim({"apiVersion": resource.api_version, "kind": resource.kind, **obj})
 
 
 def missing(store: Store, kind: str, keys: Iterable[tuple[str, str]], listed: Iterable[Object]) -> list[Object]:

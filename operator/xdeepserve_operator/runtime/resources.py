@@ -45,3 +45,4 @@ MODELDEPLOYMENTS = Resource(GROUP, VERSION, "modeldeployments", "ModelDeployment
 TASKEXECUTORS = Resource(GROUP, VERSION, "taskexecutors", "TaskExecutor")
 DPGROUPS = Resource(GROUP, VERSION, "dpgroups", "DPGroup")
 FAULTINJECTIONS = Resource(GROUP, VERSION, "faultinjections", "FaultInjection")
+SCALINGPOLICIES = Resource(GROUP, VERSION, "scalingpolicies", "ScalingPolicy")

@@ -30,6 +30,7 @@ RESOURCES: dict[str, Resource] = {
         resources.TASKEXECUTORS,
         resources.DPGROUPS,
         resources.FAULTINJECTIONS,
+        resources.SCALINGPOLICIES,
         resources.PODS,
         resources.NODES,
         resources.DEPLOYMENTS,

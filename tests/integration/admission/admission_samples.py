@@ -63,7 +63,18 @@ DP_GROUP = _object(
 FAULT_INJECTION = _object(
     "FaultInjection", "kill", {"target": {"taskExecutor": "chat-decode"}, "fault": {"type": "DieKill"}}
 )
-SAMPLES = (SUPERPOD, MODEL_DEPLOYMENT, TASK_EXECUTOR, DP_GROUP, FAULT_INJECTION)
+SCALING_POLICY = _object(
+    "ScalingPolicy",
+    "scale",
+    {
+        "targetRef": {"name": "chat"},
+        "roles": [
+            {"name": "prefill", "minReplicas": 0, "maxReplicas": 4},
+            {"name": "decode", "minReplicas": 0, "maxReplicas": 4},
+        ],
+    },
+)
+SAMPLES = (SUPERPOD, MODEL_DEPLOYMENT, TASK_EXECUTOR, DP_GROUP, FAULT_INJECTION, SCALING_POLICY)
 
 
 def changed(sample: Object, path: str, value: Any) -> Object:

@@ -8,6 +8,7 @@ from admission_samples import (
     FAULT_INJECTION,
     MODEL_DEPLOYMENT,
     SAMPLES,
+    SCALING_POLICY,
     SUPERPOD,
     TASK_EXECUTOR,
     Object,
@@ -101,6 +102,35 @@ REFUSED = [
     ),
     (FAULT_INJECTION, "spec.fault.type", "Fire", "spec.fault.type", "supported values"),
     (FAULT_INJECTION, "spec.durationSeconds", 0, "spec.durationSeconds", "greater than or equal to 1"),
+    # Rollouts.
+    (
+        TASK_EXECUTOR,
+        "spec.update",
+        {"maxUnavailable": 0, "maxSurge": 0},
+        "spec.update.maxUnavailable",
+        "at least 1 with maxSurge",
+    ),
+    (
+        MODEL_DEPLOYMENT,
+        "spec.roles.1.update",
+        {"maxUnavailable": 0},
+        "spec.roles[1].update.maxUnavailable",
+        "at least 1 with maxSurge",
+    ),
+    (MODEL_DEPLOYMENT, "spec.rollout", {"historyLimit": 0}, "spec.rollout.historyLimit", "greater than or equal to 1"),
+    (MODEL_DEPLOYMENT, "spec.priority", 10**9 + 1, "spec.priority", "less than or equal to"),
+    # Scaling.
+    (SCALING_POLICY, "spec.roles.0.minReplicas", 5, "spec.roles[0].minReplicas", "at most maxReplicas"),
+    (SCALING_POLICY, "spec.roles.1.name", "prefill", "spec.roles[1]", "Duplicate value"),
+    (
+        SCALING_POLICY,
+        "spec.prefillRatio",
+        {"minPercent": 200, "maxPercent": 100},
+        "spec.prefillRatio.minPercent",
+        "at most maxPercent",
+    ),
+    (SCALING_POLICY, "spec.mode", "Dreaming", "spec.mode", "supported values"),
+    (SCALING_POLICY, "metadata.name", "s" * 64, "metadata.name", "at most 63 characters"),
     # Names must leave room for the names of children.
     (MODEL_DEPLOYMENT, "metadata.name", "m" * 31, "metadata.name", "at most 30 characters"),
     (MODEL_DEPLOYMENT, "metadata.name", "chat.v2", "metadata.name", "lower-case letters, digits and '-' only"),

@@ -4,7 +4,16 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from admission_samples import DP_GROUP, FAULT_INJECTION, MODEL_DEPLOYMENT, TASK_EXECUTOR, Object, cel_rules, changed
+from admission_samples import (
+    DP_GROUP,
+    FAULT_INJECTION,
+    MODEL_DEPLOYMENT,
+    SCALING_POLICY,
+    TASK_EXECUTOR,
+    Object,
+    cel_rules,
+    changed,
+)
 
 PREFILL_ON_910C = [
     {"name": "prefill", "type": "Prefill", "chips": ["910B"]},
@@ -23,6 +32,7 @@ IMMUTABLE = [
     (DP_GROUP, "spec.index", 1, "spec.index"),
     (DP_GROUP, "spec.executorRef.name", "other", "spec.executorRef"),
     (FAULT_INJECTION, "spec.durationSeconds", 30, "spec"),
+    (SCALING_POLICY, "spec.targetRef.name", "other", "spec.targetRef"),
 ]
 
 

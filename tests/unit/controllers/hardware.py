@@ -10,6 +10,7 @@ from typing import Any
 from flowserve.wire import (
     EngineStatus,
     FrontendStatus,
+    Histogram,
     Membership,
     RankReport,
     Roster,
@@ -39,6 +40,8 @@ class Process:
         self.joined = False
         self.broken = False
         self.running = 0  # requests in an engine
+        self.first_token = Histogram()  # a frontend's
+        self.refused = 0  # requests that a frontend had no instance for
         self.roster: dict[int, str] = {}
         self.heard: dict[tuple[int, str], tuple[float, EngineStatus | None]] = {}
         self.routes: Routes | None = None
@@ -323,7 +326,12 @@ class Hardware:
         frontend = self._answering(host, names.COMPONENT_FRONTEND)
         if frontend is None:
             return None
-        return FrontendStatus(incarnation=frontend.incarnation, epoch=frontend.routes.epoch if frontend.routes else 0)
+        return FrontendStatus(
+            incarnation=frontend.incarnation,
+            epoch=frontend.routes.epoch if frontend.routes else 0,
+            refused=frontend.refused,
+            first_token=frontend.first_token,
+        )
 
     async def put_roster(self, host: str, token: str, roster: Roster) -> bool:
         return self._put(host, roster, lambda shell: setattr(shell, "roster", {e.rank: e.host for e in roster.entries}))

@@ -25,6 +25,24 @@ async def test_routes_and_status(world: World):
     assert (status.epoch, status.active) == (9, 0)
 
 
+async def test_the_status_tells_latencies_and_who_found_no_instance(world: World, http: aiohttp.ClientSession):
+    async def ask() -> int:
+        async with http.post("/v1/completions", json={"model": MODEL, "prompt": "hi"}) as response:
+            return response.status
+
+    assert await ask() == 200
+    world.route_to(world.prefill.target())
+    assert await ask() == 503
+    async with (
+        aiohttp.ClientSession(world.control_url) as control,
+        control.get("/v1/status", headers=BEARER) as response,
+    ):
+        status = FrontendStatus.model_validate_json(await response.read())
+    assert (sum(status.first_token.counts), status.refused) == (1, 1)
+    assert sum(status.per_token.counts) >= 1
+    assert len(status.first_token.counts) == len(status.first_token.bounds) + 1
+
+
 async def test_the_token_is_asked_for(world: World):
     async with aiohttp.ClientSession(world.control_url) as control:
         for path in ("/v1/status", "/metrics"):

@@ -23,6 +23,7 @@ def test_an_answer_is_timed():
     assert abs(values['vllm:time_per_output_token_seconds_sum{model_name="m"}'] - 0.2) < 1e-9
     assert values['vllm:e2e_request_latency_seconds_bucket{model_name="m",le="+Inf"}'] == 1
     assert values['vllm:request_success_total{model_name="m",finished_reason="length"}'] == 1
+    assert sum(metrics.per_token.snapshot().counts) == 2
     assert values['vllm:prompt_tokens_total{model_name="m"}'] == 7
     assert values['vllm:generation_tokens_total{model_name="m"}'] == 3
 

@@ -14,6 +14,7 @@ from xdeepserve_operator.api.v1alpha1.deployment import ModelDeploymentSpec, Mod
 from xdeepserve_operator.api.v1alpha1.executor import TaskExecutorSpec, TaskExecutorStatus
 from xdeepserve_operator.api.v1alpha1.fault import FaultInjectionSpec, FaultInjectionStatus
 from xdeepserve_operator.api.v1alpha1.group import DPGroupSpec, DPGroupStatus
+from xdeepserve_operator.api.v1alpha1.scaling import ScalingPolicySpec, ScalingPolicyStatus
 from xdeepserve_operator.api.v1alpha1.superpod import SuperPodSpec, SuperPodStatus
 
 
@@ -194,4 +195,22 @@ FAULT_INJECTION = Kind(
     rules=_name_rules(63, "as any label value"),
 )
 
-KINDS = (SUPERPOD, MODEL_DEPLOYMENT, TASK_EXECUTOR, DP_GROUP, FAULT_INJECTION)
+SCALING_POLICY = Kind(
+    kind="ScalingPolicy",
+    plural="scalingpolicies",
+    short_names=("scp",),
+    scope="Namespaced",
+    description="Scales the roles of a ModelDeployment for their load and a service level, or says how it would.",
+    spec=ScalingPolicySpec,
+    status=ScalingPolicyStatus,
+    columns=(
+        Column("Deployment", ".spec.targetRef.name", "ModelDeployment it scales."),
+        Column("Mode", ".spec.mode", "Active or Advisory."),
+        *_READY,
+        Column("Scale", ".status.summary", "Instances wanted by role."),
+        _AGE,
+    ),
+    rules=_name_rules(63, "as any label value"),
+)
+
+KINDS = (SUPERPOD, MODEL_DEPLOYMENT, TASK_EXECUTOR, DP_GROUP, FAULT_INJECTION, SCALING_POLICY)
