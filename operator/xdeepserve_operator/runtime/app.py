@@ -104,6 +104,7 @@ async def run(settings: Settings) -> int:
         )
         background = {
             "watch": _watch(api, cache, stop),
+            "follow": cache.follow(),
             "audit": cache.audit(),
             "events": events.run(),
             "lead": lead(lease, cache, loop),

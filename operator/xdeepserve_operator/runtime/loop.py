@@ -53,35 +53,36 @@ class ReconcileLoop:
         return self._monotonic() - self._last_done
 
     async def run(self) -> None:
-        """Runs the workers until cancelled."""
+        """Works until cancelled: one taker hands each key to a task of its own, so that no news wakes many."""
+        free = asyncio.Semaphore(WORKERS)
         async with asyncio.TaskGroup() as group:
-            for _ in range(WORKERS):
-                group.create_task(self._work())
+            while True:
+                await free.acquire()
+                key = await self.queue.take()
+                group.create_task(self._work(key)).add_done_callback(lambda _: free.release())
 
-    async def _work(self) -> None:
-        while True:
-            key = await self.queue.take()
-            failed, again_after = True, None
-            started = self._monotonic()
-            try:
-                async with asyncio.timeout(RECONCILE_SECONDS):
-                    reconciler = self._reconcilers[key.kind]
-                    again_after = await reconciler.reconcile(key.namespace or None, key.name)
-                failed = False
-            except ApiError as error:
-                logger.info(
-                    "reconcile refused",
-                    **key._asdict(),
-                    status=error.status,
-                    reason=error.reason,
-                    message=error.message,
-                )
-            except Exception:
-                logger.exception("reconcile failed", **key._asdict())
-            finally:
-                self._last_done = self._monotonic()
-                seconds = self._last_done - started
-                rest = min(seconds, MOST_REST_SECONDS) if seconds > SHORT_PASS_SECONDS else 0.0
-                self.queue.done(key, failed=failed, again_after=again_after, rest=rest)
-                metrics.RECONCILE_SECONDS.labels(key.kind).observe(seconds)
-                metrics.RECONCILE_TOTAL.labels(key.kind, "error" if failed else "success").inc()
+    async def _work(self, key: Key) -> None:
+        failed, again_after = True, None
+        started = self._monotonic()
+        try:
+            async with asyncio.timeout(RECONCILE_SECONDS):
+                reconciler = self._reconcilers[key.kind]
+                again_after = await reconciler.reconcile(key.namespace or None, key.name)
+            failed = False
+        except ApiError as error:
+            logger.info(
+                "reconcile refused",
+                **key._asdict(),
+                status=error.status,
+                reason=error.reason,
+                message=error.message,
+            )
+        except Exception:
+            logger.exception("reconcile failed", **key._asdict())
+        finally:
+            self._last_done = self._monotonic()
+            seconds = self._last_done - started
+            rest = min(seconds, MOST_REST_SECONDS) if seconds > SHORT_PASS_SECONDS else 0.0
+            self.queue.done(key, failed=failed, again_after=again_after, rest=rest)
+            metrics.RECONCILE_SECONDS.labels(key.kind).observe(seconds)
+            metrics.RECONCILE_TOTAL.labels(key.kind, "error" if failed else "success").inc()

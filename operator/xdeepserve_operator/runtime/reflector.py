@@ -2,7 +2,8 @@
 
 Invariant: the sequence of events given to ``on_event`` is one that the API server could have sent without any gap,
 so a consumer needs no knowledge of reconnects: after a relist, objects that vanished are reported DELETED, new ones
-ADDED, and those with another resourceVersion MODIFIED. Errors never end it; it backs off up to 30 s.
+ADDED, and those with another resourceVersion MODIFIED. Errors never end it; it backs off up to 30 s. Consumers that
+keep less than whole objects say so by ``trim``, and what it makes nothing of is never reported.
 """
 
 import asyncio
@@ -37,9 +38,11 @@ class Reflector:
         namespace: str | None = None,
         labels: str = "",
         fields: str = "",
+        trim: Callable[[Object], Object | None] = lambda obj: obj,
     ) -> None:
         self._api, self._resource, self._on_event = api, resource, on_event
         self._namespace, self._labels, self._fields = namespace, labels, fields
+        self._trim = trim
         self._known: dict[Key, Object] = {}
         self.synced = asyncio.Event()
 
@@ -61,8 +64,9 @@ class Reflector:
                 ):
                     version = obj["metadata"]["resourceVersion"]
                     backoff = 0.1
-                    if kind != "BOOKMARK":
-                        self._deliver(kind, obj)
+                    kept = self._trim(obj) if kind != "BOOKMARK" else None
+                    if kept is not None:
+                        self._deliver(kind, kept)
             except Gone:
                 version = None
             except (ApiError, aiohttp.ClientError, TimeoutError, ValueError) as error:
@@ -72,7 +76,8 @@ class Reflector:
 
     async def _relist(self) -> str:
         items, version = await self._api.list(self._resource, self._namespace, labels=self._labels, fields=self._fields)
-        current = {key_of(item): item for item in items}
+        kept = [one for item in items if (one := self._trim(item)) is not None]
+        current = {key_of(item): item for item in kept}
         for key in [key for key in self._known if key not in current]:
             self._deliver("DELETED", self._known[key])
         for key, item in current.items():

@@ -9,7 +9,7 @@ from typing import Any
 import kopf
 
 from xdeepserve_operator.api.names import GROUP
-from xdeepserve_operator.runtime.cache import WATCHED, Cache
+from xdeepserve_operator.runtime.cache import FOLLOWED, WATCHED, Cache
 from xdeepserve_operator.runtime.kube import KubeApi
 from xdeepserve_operator.runtime.resources import Resource
 
@@ -31,14 +31,14 @@ class _NoDiffs(kopf.DiffBaseStorage):
 
 
 def registry_for(api: KubeApi, cache: Cache) -> kopf.OperatorRegistry:
-    """Handlers for all watched resources, and a login by the identity of ``api``."""
+    """Handlers for the resources that the cache does not follow by itself, and a login by the identity of ``api``."""
     registry = kopf.OperatorRegistry()
 
     @kopf.on.login(registry=registry)
     async def login(**_: Any) -> kopf.ConnectionInfo:
         return await connection_of(api)
 
-    for resource in WATCHED:
+    for resource in (one for one in WATCHED if one not in FOLLOWED):
         _pass_on(registry, resource, cache)
     return registry
 

@@ -14,7 +14,7 @@ from xdeepserve_operator.runtime import cache as caching
 from xdeepserve_operator.runtime import watches
 from xdeepserve_operator.runtime.cache import Cache
 from xdeepserve_operator.runtime.kube import KubeApi
-from xdeepserve_operator.runtime.resources import DPGROUPS, PODS, TASKEXECUTORS
+from xdeepserve_operator.runtime.resources import DPGROUPS, PODS, TASKEXECUTORS, Resource
 from xdeepserve_operator.runtime.store import Store
 
 from .api_server import ApiServer
@@ -71,40 +71,62 @@ async def watching(api: KubeApi, world: World) -> AsyncIterator[None]:
             stop_flag=stop,
         )
     )
+    following = asyncio.create_task(world.cache.follow())
     try:
         yield
     finally:
         stop.set()
         await asyncio.wait([running], timeout=10)
         running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
+        following.cancel()
+        await asyncio.gather(running, following, return_exceptions=True)
 
 
-async def test_the_store_follows_changes_and_deletions(server: ApiServer, api: KubeApi, world: World):
-    server.put(DPGROUPS, group("a"))
+@pytest.mark.parametrize("resource", [DPGROUPS, TASKEXECUTORS])
+async def test_the_store_follows_changes_and_deletions(
+    server: ApiServer, api: KubeApi, world: World, resource: Resource
+):
+    kind = resource.kind
+    server.put(resource, group("a"))
     await world.cache.fill()
     async with watching(api, world):
-        server.put(DPGROUPS, group("b"))
-        await world.until(lambda: world.names() == ["a", "b"])
-        server.put(DPGROUPS, group("a", "s1"))
-        await world.until(lambda: world.store.get("DPGroup", "n", "a")["spec"]["node"] == "s1")
-        server.remove(DPGROUPS, "n", "b")
-        await world.until(lambda: world.names() == ["a"])
+        server.put(resource, group("b"))
+        await world.until(lambda: world.names(kind) == ["a", "b"])
+        server.put(resource, group("a", "s1"))
+        await world.until(lambda: world.store.get(kind, "n", "a")["spec"]["node"] == "s1")
+        server.remove(resource, "n", "b")
+        await world.until(lambda: world.names(kind) == ["a"])
 
 
-async def test_a_dropped_watch_and_a_compacted_log_lose_nothing(server: ApiServer, api: KubeApi, world: World):
-    server.put(DPGROUPS, group("a"))
+@pytest.mark.parametrize("resource", [DPGROUPS, TASKEXECUTORS])
+async def test_a_dropped_watch_and_a_compacted_log_lose_nothing(
+    server: ApiServer, api: KubeApi, world: World, resource: Resource
+):
+    server.put(resource, group("a"))
     await world.cache.fill()
     async with watching(api, world):
-        server.put(DPGROUPS, group("b"))
-        await world.until(lambda: "b" in world.names())
+        server.put(resource, group("b"))
+        await world.until(lambda: "b" in world.names(resource.kind))
         server.drop_watches()
-        server.put(DPGROUPS, group("c"))
-        await world.until(lambda: "c" in world.names())
-        server.put(DPGROUPS, group("d"))
+        server.put(resource, group("c"))
+        await world.until(lambda: "c" in world.names(resource.kind))
+        server.put(resource, group("d"))
         server.compact()
         server.drop_watches()
-        await world.until(lambda: "d" in world.names())
+        await world.until(lambda: "d" in world.names(resource.kind))
+
+
+async def test_what_goes_in_a_gap_of_a_followed_watch_is_told_at_the_next_list(
+    server: ApiServer, api: KubeApi, world: World
+):
+    for name in ("a", "b"):
+        server.put(DPGROUPS, group(name))
+    async with watching(api, world):
+        await world.until(lambda: world.names() == ["a", "b"])
+        server.vanish(DPGROUPS, "n", "a")
+        server.compact()
+        server.drop_watches()
+        await world.until(lambda: world.names() == ["b"])
 
 
 async def test_a_deletion_that_no_watch_told_is_found_by_the_audit(
