@@ -2,11 +2,12 @@
 
 import importlib
 import json
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-NAMES = ("quickstart", "model", "control-plane")
+NAMES = ("quickstart", "model", "control-plane", "eplb", "xccl")
 
 app = typer.Typer(add_completion=False)
 
@@ -16,6 +17,7 @@ def bench(
     name: Annotated[str, typer.Argument(help=f"One of: {', '.join(NAMES)}.")],
     quick: Annotated[bool, typer.Option(help="Fewer runs, for a first impression.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    plot: Annotated[Path | None, typer.Option(help="Draw latency against size into this image (xccl).")] = None,
 ) -> None:
     """Run a benchmark."""
     from xdeepserve_bench.table import print_report
@@ -27,5 +29,9 @@ def bench(
         typer.echo(json.dumps(report.document(), indent=2))
     else:
         print_report(report)
+    if plot is not None:
+        from xdeepserve_bench.plot import draw
+
+        draw(report, plot)
     if report.failed:
         raise typer.Exit(1)

@@ -3,7 +3,8 @@
 A plan is made on one window and used in the next, so fitting the last one's noise is worse than useless. Three steps:
 
 1. Shift. Square roots of shares are compared before and after every slice (Hellinger distance, three slices a side). A
-   change of traffic shows as a peak far above the median: what was before it says nothing about what follows.
+   change of traffic shows as a peak far above the median: what was before it says nothing about what follows. The
+   peak must stand with medians for means too, or it is a single odd slice.
 2. Trend. Exponentially weighted means are tried on the window itself: which of them would have predicted its last third
    best, with the first two thirds known? Where load drifts recent slices win, where it only flickers the plain mean.
 3. Spread. The covariance of the slices. Where nothing persists, one expert's observed spread is mostly chance, and all
@@ -11,6 +12,7 @@ A plan is made on one window and used in the next, so fitting the last one's noi
    correlations) is kept.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -75,13 +77,17 @@ def last_shift(shares: NDArray[np.float64]) -> int:
     peaks = [
         at
         for at, value in zip(places, distances, strict=True)
-        if value > limit and value == distances[max(0, at - 2 * SIDE) : at].max()
+        if value > limit
+        and value == distances[max(0, at - 2 * SIDE) : at].max()
+        and _distance(roots[at - SIDE : at], roots[at : at + SIDE], np.median) > limit
     ]
     return peaks[-1] if peaks else 0
 
 
-def _distance(before: NDArray[np.float64], after: NDArray[np.float64]) -> float:
-    return float(((before.mean(0) - after.mean(0)) ** 2).sum())
+def _distance(
+    before: NDArray[np.float64], after: NDArray[np.float64], middle: Callable[..., NDArray[np.float64]] = np.mean
+) -> float:
+    return float(((middle(before, axis=0) - middle(after, axis=0)) ** 2).sum())
 
 
 def trend(shares: NDArray[np.float64]) -> float | None:

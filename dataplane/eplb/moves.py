@@ -42,9 +42,8 @@ def exchange(state: State, rng: np.random.Generator, power: int, hot: float = 0.
     gain = before - after[best, each]
     good = np.flatnonzero(gain > ENOUGH * before)
     if cost is not None:
-        good = good[
-            _affordable(state, left[good] // state.npus, gain[good], cost.reshape(after.shape)[best, each][good])
-        ]
+        moves = cost.reshape(after.shape)[best, each][good]
+        good = good[_affordable(state, left[good] // state.npus, gain[good], moves)]
     if not len(good):
         return 0
     slot_l, slot_r = np.divmod(best[good], state.width)

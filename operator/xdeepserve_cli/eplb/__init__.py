@@ -1,0 +1,1 @@
+"""``xdeepserve eplb``: plan and judge expert placements offline, from a recording; no cluster needed."""
