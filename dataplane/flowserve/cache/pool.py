@@ -13,13 +13,20 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+Rows = npt.NDArray[np.float32]
+Index = npt.NDArray[np.intp]
+
 
 class OutOfBlocks(Exception):
     """The pool has fewer free blocks than asked for. Nothing was taken."""
 
 
 class BlockPool:
-    """`data` is f32[layers, num_blocks + 1, block_size, width]; its pages are touched as blocks are first used."""
+    """Rows are f32[width], kept as they are in `data` f32[layers, num_blocks + 1, block_size, width].
+
+    The memory's pages are touched as blocks are first used. Whatever reads or writes rows does so by `store` and
+    `fetch`, so that a pool may keep them in another form.
+    """
 
     def __init__(self, num_blocks: int, block_size: int, layers: int, width: int) -> None:
         if min(num_blocks, block_size, layers, width) < 1:
@@ -29,7 +36,7 @@ class BlockPool:
         self.layers = layers
         self.width = width
         self.null_block = num_blocks
-        self.data: npt.NDArray[np.float32] = np.zeros((layers, num_blocks + 1, block_size, width), np.float32)
+        self._make_storage()
         self._references = [0] * num_blocks
         self._free = list(range(num_blocks - 1, -1, -1))
 
@@ -58,7 +65,7 @@ class BlockPool:
         for block in blocks:
             self._references[block] = 1
         if blocks:
-            self.data[:, blocks] = 0.0
+            self._clear(blocks)
         return blocks
 
     def share(self, blocks: list[int]) -> None:
@@ -80,3 +87,22 @@ class BlockPool:
     def is_shared(self, block: int) -> bool:
         """Whether somebody else holds `block` too, so that it must be copied before it is written."""
         return self._references[block] > 1
+
+    def store(self, layer: int, blocks: Index, offsets: Index, rows: Rows) -> None:
+        """Writes rows f32[n, width] of one layer into block `blocks[i]` at offset `offsets[i]`."""
+        self.data[layer, blocks, offsets] = rows
+
+    def fetch(self, layer: int, blocks: Index | list[int]) -> Rows:
+        """A copy of blocks int[...] of one layer, f32[..., block_size, width]."""
+        rows: Rows = self.data[layer, blocks]
+        return rows
+
+    def copy(self, source: int, target: int) -> None:
+        """Makes block `target` hold what `source` does."""
+        self.data[:, target] = self.data[:, source]
+
+    def _make_storage(self) -> None:
+        self.data: Rows = np.zeros((self.layers, self.num_blocks + 1, self.block_size, self.width), np.float32)
+
+    def _clear(self, blocks: list[int]) -> None:
+        self.data[:, blocks] = 0.0

@@ -44,11 +44,16 @@ class SequenceKV:
         fresh = pool.allocate(len(shared) + max(end - len(self.blocks), 0))
         for index in shared:
             original, copy = self.blocks[index], fresh.pop()
-            pool.data[:, copy] = pool.data[:, original]
+            pool.copy(original, copy)
             pool.release([original])
             self.blocks[index] = copy
         self.blocks += fresh
         self.length += tokens
+
+    def adopt(self, blocks: list[int], length: int) -> None:
+        """Begins an empty sequence with `length` tokens, which lie in blocks that somebody else holds too."""
+        self.pool.share(blocks)
+        self.blocks, self.length = list(blocks), length
 
     def truncate(self, length: int) -> None:
         """Forgets all tokens from `length` on; blocks beyond it are freed unless reserved."""
@@ -62,9 +67,7 @@ class SequenceKV:
     def fork(self) -> SequenceKV:
         """A second sequence with the same tokens, sharing their blocks, with nothing reserved."""
         other = SequenceKV(self.pool)
-        other.blocks = self.blocks[: self.pool.blocks_for(self.length)]
-        other.length = self.length
-        self.pool.share(other.blocks)
+        other.adopt(self.blocks[: self.pool.blocks_for(self.length)], self.length)
         return other
 
     def free(self) -> None:
@@ -82,7 +85,7 @@ class SequenceKV:
     def read(self, layer: int) -> FloatArray:
         """A copy of the latent KV of all tokens in `layer`, f32[length, width]."""
         used = self.blocks[: self.pool.blocks_for(self.length)]
-        return self.pool.data[layer, used].reshape(-1, self.pool.width)[: self.length]
+        return self.pool.fetch(layer, used).reshape(-1, self.pool.width)[: self.length]
 
     def export(self) -> FloatArray:
         """A contiguous copy, f32[layers, length, width], that another process can `load`."""
@@ -99,4 +102,5 @@ class SequenceKV:
         start = self.length
         self.append(rows.shape[1])
         blocks, offsets = self.slots(start, rows.shape[1])
-        pool.data[:, blocks, offsets] = rows
+        for layer, each in enumerate(rows):
+            pool.store(layer, blocks, offsets, each)

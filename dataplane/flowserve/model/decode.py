@@ -52,20 +52,19 @@ class DecodeAttention:
     def __call__(self, weights: MlaWeights, x: FloatArray) -> FloatArray:
         queries, latent = weights.project(x, self._rotations)
         blocks, offsets = self._slots
-        cache = self._pool.data[weights.layer]
-        cache[blocks, offsets] = latent[: self._live]
-        context = self._attend(_absorb_keys(weights, queries), cache, weights.kv_rank)
+        self._pool.store(weights.layer, blocks, offsets, latent[: self._live])
+        context = self._attend(_absorb_keys(weights, queries), weights)
         heads = np.empty((len(x), weights.heads, weights.v_up.shape[2]), np.float32)
         multiply(context.swapaxes(0, 1), weights.v_up, heads.swapaxes(0, 1))
         return weights.out(heads.reshape(len(x), -1))
 
-    def _attend(self, queries: FloatArray, cache: FloatArray, kv_rank: int) -> FloatArray:
+    def _attend(self, queries: FloatArray, weights: MlaWeights) -> FloatArray:
         """Queries f32[T, heads, width] -> mean compressed KV f32[T, heads, kv_rank], zero in rows that are not live."""
         heads, width = queries.shape[1:]
-        context = np.zeros((len(queries), heads, kv_rank), np.float32)
+        context = np.zeros((len(queries), heads, weights.kv_rank), np.float32)
         for bucket in self._buckets:
             count, _, tokens = bucket.mask.shape
-            latent = cache[bucket.tables].reshape(count, tokens, width)
+            latent = self._pool.fetch(weights.layer, bucket.tables).reshape(count, tokens, width)
             scores = np.empty((count, heads, tokens), np.float32)
             np.matmul(
                 queries[bucket.rows, None],
@@ -74,7 +73,7 @@ class DecodeAttention:
             )
             scores += bucket.mask
             softmax_inplace(scores)
-            context[bucket.rows] = _mean(scores, latent[:, :, :kv_rank])
+            context[bucket.rows] = _mean(scores, latent[:, :, : weights.kv_rank])
         return context
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from flowserve.cache import BlockPool, OutOfBlocks, SequenceKV
+from flowserve.cache import BlockPool, Int8BlockPool, OutOfBlocks, SequenceKV
 from flowserve.model.arrays import FloatArray, IntArray
 from flowserve.model.attention import Attention
 from flowserve.model.decode import DecodeAttention
@@ -39,9 +39,10 @@ class Model:
         self._head = weights.linear(HEAD)
         self._frequencies = self.config.rope.frequencies()
 
-    def new_pool(self, num_blocks: int, block_size: int) -> BlockPool:
-        """A KV pool of the model's depth and width."""
-        return BlockPool(num_blocks, block_size, self.config.num_hidden_layers, self.config.latent_width)
+    def new_pool(self, num_blocks: int, block_size: int, *, int8: bool = False) -> BlockPool:
+        """A KV pool of the model's depth and width; with `int8`, its rows' compressed part takes a byte an element."""
+        size = num_blocks, block_size, self.config.num_hidden_layers, self.config.latent_width
+        return Int8BlockPool(*size, self.config.kv_lora_rank) if int8 else BlockPool(*size)
 
     def prefill(self, tokens: IntArray, start: int, seq: SequenceKV, experts: Experts) -> Steps[FloatArray]:
         """Runs the next chunk of one sequence and returns the logits f32[V] after its last token.

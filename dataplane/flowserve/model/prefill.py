@@ -28,7 +28,7 @@ class PrefillAttention:
 
     def __call__(self, weights: MlaWeights, x: FloatArray) -> FloatArray:
         queries, latent = weights.project(x, self._rotations)
-        self._sequence.pool.data[weights.layer, *self._slots] = latent
+        self._sequence.pool.store(weights.layer, *self._slots, latent)
         keys, values = _expand(weights, self._sequence.read(weights.layer))
         heads = np.empty((len(x), weights.heads, values.shape[-1]), np.float32)
         for first in range(0, len(x), QUERY_TILE):

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from flowserve.cache import BlockPool, SequenceKV
-from flowserve.model import FloatArray, IntArray, LocalExperts, Model, Steps
+from flowserve.cache import BlockPool, PrefixCache, SequenceKV
+from flowserve.model import FloatArray, IntArray, LocalExperts, Model, Steps, Weights
 from flowserve.model.decode import DecodeAttention
 from flowserve.model.prefill import PrefillAttention
 
@@ -138,3 +138,43 @@ def test_naive_and_absorbed_attention_agree_in_each_layer(
         naive = PrefillAttention(seq, factors)(mla, x)
         absorbed = DecodeAttention([seq], factors)(mla, x)
         np.testing.assert_allclose(absorbed, naive, rtol=0, atol=TOLERANCE)
+
+
+def test_an_int8_cache_changes_logits_little(
+    model: Model, local: LocalExperts, pool: BlockPool, golden: Golden
+) -> None:
+    small = model.new_pool(num_blocks=64, block_size=16, int8=True)
+    tokens, answers = tokens_of(golden, "input_ids", 0), []
+    for kind in (pool, small):
+        seq = SequenceKV(kind)
+        prefill(model, tokens[:-1], seq, local)
+        step = model.decode(tokens[-1:], np.array([len(tokens) - 1], np.int32), [seq], local)
+        answers.append(finish(step)[0])
+    assert 0 < np.linalg.norm(answers[1] - answers[0]) < 0.05 * np.linalg.norm(answers[0])
+
+
+def test_a_prompt_continues_behind_a_cached_prefix(
+    model: Model, local: LocalExperts, pool: BlockPool, golden: Golden
+) -> None:
+    cache, tokens = PrefixCache(pool, unit=16), tokens_of(golden, "input_ids", 0)
+    first, second = SequenceKV(pool), SequenceKV(pool)
+    expected = prefill(model, tokens, first, local)
+    cache.insert(first, tokens.tolist())
+    assert cache.attach(second, tokens.tolist()) == 32
+    np.testing.assert_allclose(prefill(model, tokens[32:], second, local), expected, rtol=0, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 8, 17])
+def test_greedy_tokens_are_stable_in_any_batch(
+    weights: Weights, local: LocalExperts, golden: Golden, size: int
+) -> None:
+    """The reference's greedy tokens, whatever batch sizes there are plans for."""
+    model = Model(weights, max_batch=17)
+    pool, expected = model.new_pool(num_blocks=96, block_size=16), golden["greedy"]
+    sequences = [SequenceKV(pool) for _ in range(size)]
+    for number, seq in enumerate(sequences):
+        prefill(model, tokens_of(golden, "greedy", number % 2)[:16], seq, local)
+    for position in range(16, expected.shape[1] - 1):
+        tokens = expected[np.arange(size) % 2, position].astype(np.int32)
+        logits = finish(model.decode(tokens, np.full(size, position, np.int32), sequences, local))
+        np.testing.assert_array_equal(logits.argmax(axis=1), expected[np.arange(size) % 2, position + 1])
