@@ -22,12 +22,12 @@ def peer_of(endpoint: Endpoint, rank: int = 0) -> Peer:
     return Peer(rank, endpoint.incarnation, endpoint.uri)
 
 
-def fork(child: Callable[[], None]) -> int:
-    """Run `child` in a forked process; its exit status is 0 only if it returns."""
+def fork(child: Callable[[], None], seconds: float = 60) -> int:
+    """Run `child` in a forked process, for so long at most; its exit status is 0 only if it returns."""
     pid = os.fork()
     if pid == 0:
         status = 1
-        signal.alarm(60)  # whatever happens, it does not stay
+        signal.setitimer(signal.ITIMER_REAL, seconds)  # whatever happens, it does not stay
         try:
             child()
             status = 0
