@@ -48,6 +48,8 @@ class Report:
 
     name: str
     measures: list[Measure] = field(default_factory=list)
+    curves: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
+    """For ``--plot``: seconds by bytes, a curve a name."""
 
     @property
     def failed(self) -> bool:
@@ -61,6 +63,7 @@ class Report:
             "version": version("xdeepserve"),
             "environment": environment(),
             "measures": [{**asdict(one), "ratio": one.ratio, "met": one.met} for one in self.measures],
+            "curves": self.curves,
         }
 
 

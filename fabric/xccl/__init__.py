@@ -32,6 +32,8 @@ from xccl.group import Group
 from xccl.layout import Layout
 from xccl.paths import Path, Situation, default_rule
 from xccl.probe import Report, Verdict
+from xccl.push import Pushed
+from xccl.quantise import dequantise, quantise
 from xccl.region import Region
 from xccl.shm import sweep
 from xccl.steps import Steps, arun, run, within
@@ -64,6 +66,7 @@ __all__ = [
     "Peer",
     "PeerLost",
     "PeerRestarted",
+    "Pushed",
     "Region",
     "Report",
     "RingFull",
@@ -76,6 +79,8 @@ __all__ = [
     "XcclError",
     "arun",
     "default_rule",
+    "dequantise",
+    "quantise",
     "run",
     "sweep",
     "within",

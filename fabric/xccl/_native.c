@@ -5,15 +5,13 @@
  *
  * RingEnd: the protocol of channel.py for a message that fits one slot. It shares its counters with the protocol in
  * Python and falls back to it wherever something is unusual: each call either does the ordinary thing whole, or says
- * how far it came. Waiting is bounded: a short spin for a peer that runs on another core, then the core is given away
- * a few times; longer waits are the drivers' (steps.py).
+ * how far it came. It waits for a moment only, for a peer that runs on another core; waits are the drivers' (steps.py).
  *
  * Only the stable ABI is used (Python 3.11 and later).
  */
 #define Py_LIMITED_API 0x030b0000
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <string.h>
@@ -23,7 +21,7 @@
 
 typedef _Atomic uint64_t word;
 
-enum { SPINS = 400, YIELDS = 40, STREAM_BYTES = 1024, HOLD_BYTES = 64 * 1024 };
+enum { SPINS = 1000, STREAM_BYTES = 1024, HOLD_BYTES = 64 * 1024 };
 
 static inline void pause_briefly(void)
 {
@@ -34,35 +32,38 @@ static inline void pause_briefly(void)
 #endif
 }
 
-/* Wait until the word is at least `least`, for a bounded time; the word as last seen. */
+/* Odd multipliers of field.py: the seal over a field's three words. */
+static uint64_t seal(uint64_t published, uint64_t first, uint64_t second)
+{
+    return published * 0x9E3779B97F4A7C15u + first * 0xC2B2AE3D27D4EB4Fu + second * 0x165667B19E3779F9u;
+}
+
+/* Wait until the word is at least `least`, for a moment; the word as last seen. */
 static uint64_t await_word(word *at, uint64_t least)
 {
-    uint64_t seen = 0;
-    for (int i = 0; i < SPINS + YIELDS; i++) {
-        if ((seen = atomic_load_explicit(at, memory_order_acquire)) >= least)
-            break;
-        if (i < SPINS)
-            pause_briefly();
-        else
-            sched_yield();
+    uint64_t seen = atomic_load_explicit(at, memory_order_acquire);
+    for (int i = 0; i < SPINS && seen < least; i++) {
+        pause_briefly();
+        seen = atomic_load_explicit(at, memory_order_acquire);
     }
     return seen;
 }
 
-/* The same; other threads may run once it takes longer than a glance. */
-static uint64_t await_word_politely(word *at, uint64_t least)
+/* A field, as field.py tells: payload and seal, then the publishing word. */
+static void publish_field(word *field, uint64_t published, uint64_t first, uint64_t second)
 {
-    uint64_t seen = atomic_load_explicit(at, memory_order_acquire);
-    for (int i = 0; i < SPINS / 4 && seen < least; i++) {
-        pause_briefly();
-        seen = atomic_load_explicit(at, memory_order_acquire);
-    }
-    if (seen < least) {
-        Py_BEGIN_ALLOW_THREADS
-        seen = await_word(at, least);
-        Py_END_ALLOW_THREADS
-    }
-    return seen;
+    atomic_store_explicit(field + 1, first, memory_order_relaxed);
+    atomic_store_explicit(field + 2, second, memory_order_relaxed);
+    atomic_store_explicit(field + 3, seal(published, first, second), memory_order_relaxed);
+    atomic_store_explicit(field, published, memory_order_release);
+}
+
+/* Whether the field's payload is there and matches its seal; its publishing word was loaded before. */
+static int read_field(word *field, uint64_t published, uint64_t *first, uint64_t *second)
+{
+    *first = atomic_load_explicit(field + 1, memory_order_relaxed);
+    *second = atomic_load_explicit(field + 2, memory_order_relaxed);
+    return atomic_load_explicit(field + 3, memory_order_relaxed) == seal(published, *first, *second);
 }
 
 /* Copy what another core will read: past the own cache, which spares both cores the fight for its lines. */
@@ -214,13 +215,38 @@ static PyObject *words_add_each(PyObject *self, PyObject *const *args, Py_ssize_
     Py_RETURN_NONE;
 }
 
-static PyObject *words_wait(PyObject *self, PyObject *const *args, Py_ssize_t count)
+static word *field_argument(Words *self, PyObject *number)
 {
-    uint64_t least;
-    word *at;
-    if (!count_is("wait", count, 2) || (at = at_argument((Words *)self, args[0])) == NULL || !as_word(args[1], &least))
+    int64_t offset = PyLong_AsLongLong(number);
+    if ((offset == -1 && PyErr_Occurred()) || at_offset(self, offset + 3 * (int64_t)sizeof(word)) == NULL)
         return NULL;
-    return PyLong_FromUnsignedLongLong(await_word_politely(at, least));
+    return at_offset(self, offset);
+}
+
+/* publish(offset, word, first, second): write a field. */
+static PyObject *words_publish(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    uint64_t published, first, second;
+    word *field;
+    if (!count_is("publish", count, 4) || (field = field_argument((Words *)self, args[0])) == NULL ||
+        !as_word(args[1], &published) || !as_word(args[2], &first) || !as_word(args[3], &second))
+        return NULL;
+    publish_field(field, published, first, second);
+    Py_RETURN_NONE;
+}
+
+/* field(offset, word): the payload that was published with `word`; None if it is not there, or not in order. */
+static PyObject *words_field(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    uint64_t published, first, second;
+    word *field;
+    if (!count_is("field", count, 2) || (field = field_argument((Words *)self, args[0])) == NULL ||
+        !as_word(args[1], &published))
+        return NULL;
+    if (atomic_load_explicit(field, memory_order_acquire) != published ||
+        !read_field(field, published, &first, &second))
+        Py_RETURN_NONE;
+    return Py_BuildValue("(KK)", (unsigned long long)first, (unsigned long long)second);
 }
 
 /* write(offset, data): copy all of `data` to `offset`. */
@@ -257,7 +283,8 @@ static PyMethodDef words_methods[] = {
     {"add", (PyCFunction)(void (*)(void))words_add, METH_FASTCALL, NULL},
     {"add_each", (PyCFunction)(void (*)(void))words_add_each, METH_FASTCALL, NULL},
     {"write", (PyCFunction)(void (*)(void))words_write, METH_FASTCALL, NULL},
-    {"wait", (PyCFunction)(void (*)(void))words_wait, METH_FASTCALL, NULL},
+    {"publish", (PyCFunction)(void (*)(void))words_publish, METH_FASTCALL, NULL},
+    {"field", (PyCFunction)(void (*)(void))words_field, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},
 };
 
@@ -338,12 +365,6 @@ static word *word_at(Py_buffer *view, uint64_t offset)
     return (word *)((char *)view->buf + offset);
 }
 
-/* Odd multipliers of field.py: the seal over a field's three words. */
-static uint64_t seal(uint64_t published, uint64_t first, uint64_t second)
-{
-    return published * 0x9E3779B97F4A7C15u + first * 0xC2B2AE3D27D4EB4Fu + second * 0x165667B19E3779F9u;
-}
-
 /* The Steps will say what is wrong with the buffer. */
 static PyObject *declined_buffer(void)
 {
@@ -363,11 +384,7 @@ static void publish_chunk(RingEnd *self, uint64_t tail, uint64_t event, const ch
 {
     uint64_t slot = tail % self->slots, second = left << 32 | length;
     copy_out((char *)self->remote.buf + self->payload + slot * self->slot_bytes, data, (size_t)length);
-    word *field = word_at(&self->remote, self->fields + slot * self->field_stride);
-    atomic_store_explicit(field + 1, event, memory_order_relaxed);
-    atomic_store_explicit(field + 2, second, memory_order_relaxed);
-    atomic_store_explicit(field + 3, seal(tail, event, second), memory_order_relaxed);
-    atomic_store_explicit(field, tail, memory_order_release);
+    publish_field(word_at(&self->remote, self->fields + slot * self->field_stride), tail, event, second);
 }
 
 /* Publish all chunks and wait for the receiver, as far as that goes in bounded waits. */
@@ -427,11 +444,10 @@ static int receive_chunks(RingEnd *self, char *into, uint64_t size, uint64_t eve
         word *field = word_at(&self->own, self->fields + slot * self->field_stride);
         if (await_word(field, tail) != tail)
             return 0;
-        uint64_t sent_event = atomic_load_explicit(field + 1, memory_order_relaxed);
-        uint64_t second = atomic_load_explicit(field + 2, memory_order_relaxed);
-        uint64_t sealed = atomic_load_explicit(field + 3, memory_order_relaxed);
+        uint64_t sent_event, second;
+        int sound = read_field(field, tail, &sent_event, &second);
         uint64_t length = second & UINT32_MAX;
-        if (sent_event != event || second >> 63 || sealed != seal(tail, sent_event, second) ||
+        if (!sound || sent_event != event || second >> 63 ||
             length > self->slot_bytes || length > size - counter[FILLED] ||
             (counter[FILLED] != 0 && left != (second >> 32) + 1))
             return 0;

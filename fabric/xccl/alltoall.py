@@ -2,7 +2,8 @@
 
 Each is the same exchange. A rank writes what it offers into its own managed region, publishes one metadata field
 to every rank (itself included, even with nothing to say), waits for one field from every rank, and pulls: reads
-are faster than writes on the hardware (xDeepServe, "dispatch", steps 1 to 7).
+are faster than writes on the hardware (xDeepServe, "dispatch", steps 1 to 7). A token is offered once, however many
+experts it goes to; in INT8 if asked (`quantise`), each rank as it likes.
 
 Why no data is overwritten while it is read. A rank that has finished event e+1 has seen every peer's field of
 e+1, and a peer publishes that only after it has finished pulling event e. So when the rank starts event e+2, which
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +22,13 @@ from numpy.typing import NDArray
 from xccl.errors import CorruptField
 from xccl.field import Lost, await_field, publish
 from xccl.layout import GroupMap, Kind, Layout
-from xccl.memory import RemoteMemory
+from xccl.memory import MappedMemory, RemoteMemory
+from xccl.quantise import dequantise, quantise
 from xccl.routing import Floats, Route, weighted_sum
 from xccl.steps import Steps
+
+_INT8: Final = 1 << 63  # in a dispatch's offset: the tokens offered are quantised
+_BLOCK_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -39,10 +45,14 @@ class Dispatched:
 
 
 class AllToAll:
-    """The collectives of rank `rank`; `memories[r]` reaches rank r's group segment, the own one included."""
+    """The collectives of rank `rank`; `memories[r]` reaches rank r's group segment, the own one (`own`) included."""
 
-    def __init__(self, rank: int, memories: Sequence[RemoteMemory], layout: Layout, lost: Lost) -> None:
+    def __init__(
+        self, rank: int, own: MappedMemory, memories: Sequence[RemoteMemory], layout: Layout, lost: Lost
+    ) -> None:
         self._rank = rank
+        self._own = own
+        self._outbox: Floats | None = None
         self._memories = memories
         self._layout = layout
         self._map = GroupMap(layout)
@@ -62,14 +72,15 @@ class AllToAll:
         fields = yield from self._exchange(Kind.VOTE, event, [(word, 0)] * len(self._memories))
         return tuple(first for first, _ in fields)
 
-    def dispatch(self, x: Floats, sent: Route) -> Steps[Dispatched]:
+    def dispatch(self, x: Floats, sent: Route, quantised: bool) -> Steps[Dispatched]:
         """Send each token to the owners of its experts; see Group.dispatch."""
         event = self._next(Kind.DISPATCH)
-        own = self._memories[self._rank]
-        yield from own.write(self._map.tokens(event), x[sent.tokens])
-        yield from own.write(self._map.experts(event), sent.experts)
-        fields = yield from self._exchange(Kind.DISPATCH, event, list(zip(sent.offsets, sent.counts, strict=True)))
-        for source, (offset, count) in enumerate(fields):
+        yield from self._offer(event, x, sent, quantised)
+        form = _INT8 if quantised else 0
+        words = [(offset | form, count) for offset, count in zip(sent.offsets, sent.counts, strict=True)]
+        fields = yield from self._exchange(Kind.DISPATCH, event, words)
+        offers = [(first & ~_INT8, count, bool(first & _INT8)) for first, count in fields]
+        for source, (offset, count, _) in enumerate(offers):
             if offset + count > self._layout.rows:
                 raise CorruptField(f"rank {source} offers rows {offset}+{count} of {self._layout.rows}")
 
@@ -77,33 +88,75 @@ class AllToAll:
         tokens = np.empty((sum(received), self._layout.hidden), np.float32)
         experts = np.empty(tokens.shape[0], np.int32)
         begin = 0
-        for memory, (offset, count) in zip(self._memories, fields, strict=True):
+        for source, (offset, count, int8) in enumerate(offers):
             rows = slice(begin, begin := begin + count)
-            if count == 0:
-                continue
-            yield from memory.read(self._map.tokens(event) + offset * self._layout.row_bytes, tokens[rows])
-            yield from memory.read(self._map.experts(event) + offset * experts.itemsize, experts[rows])
+            if count:
+                yield from self._pull(source, event, offset, tokens[rows], experts[rows], int8)
         return Dispatched(tokens, experts, received, sent)
 
     def combine(self, y: Floats, dispatched: Dispatched, weights: Floats) -> Steps[Floats]:
         """Bring results back and sum them; see Group.combine."""
         event = self._next(Kind.COMBINE)
         sent = dispatched.sent
-        yield from self._memories[self._rank].write(self._map.returned(event), y)
+        if y is not self._outbox:
+            yield from self._memories[self._rank].write(self._map.returned(event), y)
+        self._outbox = None
         begins = np.cumsum((0, *dispatched.received)).tolist()
         offers = list(zip(begins, dispatched.received, strict=False))
         fields = yield from self._exchange(Kind.COMBINE, event, offers)
 
-        rows = np.empty((weights.size, self._layout.hidden), np.float32)
         most = self._layout.rows * self._layout.max_peers
         for target, (offset, count) in enumerate(fields):
             if count != sent.counts[target] or offset + count > most:
                 raise CorruptField(f"rank {target} returns rows {offset}+{count}, was sent {sent.counts[target]}")
-            if count == 0:
-                continue
-            mine = rows[sent.offsets[target] : sent.offsets[target] + count]
-            yield from self._memories[target].read(self._map.returned(event) + offset * self._layout.row_bytes, mine)
-        return weighted_sum(rows, sent.order, weights)
+        # Block by block of tokens, so that rows are summed while they are in the cache.
+        combined = np.empty((weights.shape[0], self._layout.hidden), np.float32)
+        at = [self._map.returned(event) + offset * self._layout.row_bytes for offset, _ in fields]
+        for tokens, order, pieces in sent.blocks(weights.shape[1], _BLOCK_BYTES // self._layout.row_bytes):
+            rows = np.empty((order.size, self._layout.hidden), np.float32)
+            for target, skip, piece in pieces:
+                offset = at[target] + skip * self._layout.row_bytes
+                yield from self._memories[target].read(offset, rows[piece])
+            combined[tokens] = weighted_sum(rows, order, weights[tokens])
+        return combined
+
+    def outbox(self, rows: int) -> Floats:
+        """f32[rows, H] in the own managed region, from which the next combine's results are pulled."""
+        offset = self._map.returned(self._events[Kind.COMBINE] + 1)
+        self._outbox = self._own.view(offset, (rows, self._layout.hidden), np.float32)
+        return self._outbox
+
+    def _offer(self, event: int, x: Floats, sent: Route, quantised: bool) -> Steps[None]:
+        """Write what peers will pull: every token once, and which pairs go to whom."""
+        own = self._memories[self._rank]
+        if quantised:
+            rows, scales = quantise(x)
+            yield from own.write(self._map.tokens(event), rows)
+            yield from own.write(self._map.scales(event), scales)
+        else:
+            yield from own.write(self._map.tokens(event), x)
+        yield from own.write(self._map.numbers(event), sent.tokens.astype(np.int32))
+        yield from own.write(self._map.experts(event), sent.experts)
+
+    def _pull(
+        self, source: int, event: int, offset: int, tokens: Floats, experts: NDArray[np.int32], int8: bool
+    ) -> Steps[None]:
+        """Gather the pairs that `source` offers from number `offset` on."""
+        memory = self._memories[source]
+        numbers = np.empty_like(experts)
+        yield from memory.read(self._map.experts(event) + offset * experts.itemsize, experts)
+        yield from memory.read(self._map.numbers(event) + offset * numbers.itemsize, numbers)
+        rows = numbers.astype(np.intp)
+        if not 0 <= int(rows.min()) <= int(rows.max()) < self._layout.max_tokens:
+            raise CorruptField(f"rank {source} offers tokens {rows.min()}..{rows.max()} of {self._layout.max_tokens}")
+        if not int8:
+            yield from memory.read_rows(self._map.tokens(event), rows, tokens)
+            return
+        quantised = np.empty(tokens.shape, np.int8)
+        scales = np.empty(rows.size, np.float32)
+        yield from memory.read_rows(self._map.tokens(event), rows, quantised)
+        yield from memory.read_rows(self._map.scales(event), rows, scales)
+        dequantise(quantised, scales, tokens)
 
     def _next(self, kind: Kind) -> int:
         self._events[kind] += 1

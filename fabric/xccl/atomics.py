@@ -60,9 +60,23 @@ class Words(Protocol):
         """Copy the bytes of a buffer to `offset`, in the way that suits a reader on another core."""
 
 
+class Fields(Protocol):
+    """Metadata fields (see `field`) of a buffer, each in one call."""
+
+    def publish(self, offset: int, word: int, first: int, second: int, /) -> None: ...
+
+    def field(self, offset: int, word: int, /) -> tuple[int, int] | None:
+        """The payload published with `word`; None if it is not there, or not in order."""
+
+
 def words_over(buffer: mmap | bytearray) -> Words:
     """The words of `buffer`, in the best way there is here."""
     return InterpretedWords(buffer) if _native is None else _native.Words(buffer)
+
+
+def fields_over(words: Words) -> Fields | None:
+    """The fields of the same buffer, where compiled code knows them."""
+    return words if _native is not None and isinstance(words, _native.Words) else None
 
 
 class InterpretedWords:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Self
+from typing import Final, Self
 
 from xccl import atomics
 from xccl.endpoint import Endpoint, Reached, ring_name
@@ -23,6 +23,8 @@ from xccl.ring import FILLED, LEFT, POSTED, SENT, Ring
 from xccl.shm import Segment
 from xccl.steps import Steps, run
 from xccl.uri import Peer
+
+_GLANCE: Final = 100e-6  # one peer, which normally has a core of its own; copying 1 MiB takes about as long
 
 if atomics.NATIVE:
     from xccl._native import DECLINED, PARTIAL, UNACKNOWLEDGED, RingEnd
@@ -110,28 +112,28 @@ class Channel:
 
     def send_now(self, data: Buffer, *, event: int, timeout: float, path: Path | None = None) -> None:
         """`send`, blocking the thread. Raises Timeout too."""
-        if self._native is None or path not in (None, Path.MTE) or self._sending:
-            run(self.send(data, event=event, path=path), timeout=timeout)
+        if self._native is None or self._sending or not (path is None or path is Path.MTE):
+            run(self.send(data, event=event, path=path), timeout=timeout, glance=_GLANCE)
             return
         most = self._most_in_chunks() if path is None else sys.maxsize
         done = self._native.send(data, event, most)
         if done == DECLINED:
-            run(self.send(data, event=event, path=path), timeout=timeout)
+            run(self.send(data, event=event, path=path), timeout=timeout, glance=_GLANCE)
         elif done == PARTIAL:
-            run(self._send_rest(octets(data), event), timeout=timeout)
+            run(self._send_rest(octets(data), event), timeout=timeout, glance=_GLANCE)
         elif done == UNACKNOWLEDGED:
-            run(self._ring.await_copied(self._ring.counters[SENT]), timeout=timeout)
+            run(self._ring.await_copied(self._ring.counters[SENT]), timeout=timeout, glance=_GLANCE)
 
     def receive_now(self, into: Buffer, *, event: int, timeout: float) -> int:
         """`receive`, blocking the thread. Raises Timeout too."""
         if self._native is None or self._receiving:
-            return run(self.receive(into, event=event), timeout=timeout)
+            return run(self.receive(into, event=event), timeout=timeout, glance=_GLANCE)
         nbytes = self._native.receive(into, event)
-        if nbytes != DECLINED:
+        if nbytes >= 0:
             return nbytes
         filled = self._ring.counters[FILLED]
         left = self._ring.counters[LEFT] if filled else None
-        return run(self._receive(into, event, filled, left), timeout=timeout)
+        return run(self._receive(into, event, filled, left), timeout=timeout, glance=_GLANCE)
 
     def probe(self, *, timeout: float, patience: float = 0.1) -> Steps[Report]:
         """Ask what is wrong, if anything is, at any time: also while a send or a receive is under way.

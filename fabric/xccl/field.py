@@ -6,6 +6,8 @@ the publishing word sees its payload and everything its writer wrote before. The
 which makes reuse of a field safe: a reader waits for one exact value, takes smaller ones for the past, and knows
 from a larger one that its peer runs another sequence.
 
+Over mapped memory compiled code does the same with one call, where there is some.
+
     p2p          tailPtr   eventID   chunks left and bytes
     all-to-all   eventID   offset    token count
     vote         eventID   word      -
@@ -17,7 +19,7 @@ from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from xccl.errors import CorruptField, EventMismatch, PeerLost
-from xccl.memory import RemoteMemory
+from xccl.memory import MappedMemory, RemoteMemory
 from xccl.steps import Steps
 
 Lost: TypeAlias = Callable[[], PeerLost | None]
@@ -28,6 +30,9 @@ _WORD: Final = (1 << 64) - 1
 
 def publish(memory: RemoteMemory, offset: int, word: int, first: int, second: int) -> Steps[None]:
     """Write a field: payload, seal, then the publishing word."""
+    if isinstance(memory, MappedMemory) and (fields := memory.at_once) is not None:
+        fields.publish(offset, word, first, second)
+        return
     yield from memory.store(offset + 8, first)
     yield from memory.store(offset + 16, second)
     yield from memory.store(offset + 24, _seal(word, first, second))
@@ -49,6 +54,10 @@ def await_word(memory: RemoteMemory, offset: int, least: int, lost: Lost) -> Ste
 
 def await_field(memory: RemoteMemory, offset: int, word: int, lost: Lost) -> Steps[tuple[int, int]]:
     """Wait for `word` and return the payload. Raises EventMismatch, CorruptField, PeerLost."""
+    if isinstance(memory, MappedMemory) and (fields := memory.at_once) is not None:
+        payload = fields.field(offset, word)
+        if payload is not None:
+            return payload
     seen = yield from await_word(memory, offset, word, lost)
     first = yield from memory.load(offset + 8)
     second = yield from memory.load(offset + 16)

@@ -15,7 +15,8 @@ import numpy as np
 from xccl.alltoall import AllToAll, Dispatched
 from xccl.endpoint import Endpoint, Reached, group_name
 from xccl.errors import Broken
-from xccl.routing import Floats, Integers, check_array, route
+from xccl.push import Push, Pushed
+from xccl.routing import Floats, Integers, Route, check_array, route
 from xccl.shm import Segment
 from xccl.steps import Steps
 from xccl.uri import Peer
@@ -33,7 +34,9 @@ class Group:
         self._layout = endpoint.layout
         self._own = own
         watch = endpoint.watch([(r, segment) for r, segment in enumerate(segments) if r != rank])
-        self._protocol = AllToAll(rank, [segment.memory for segment in segments], endpoint.layout, watch.lost)
+        memories = [segment.memory for segment in segments]
+        self._protocol = AllToAll(rank, own.memory, memories, endpoint.layout, watch.lost)
+        self._push = Push(rank, memories, endpoint.layout, watch.lost)
         self._usable = True
 
     @classmethod
@@ -79,18 +82,21 @@ class Group:
                 return True
         return False
 
-    def dispatch(self, x: Floats, expert_ids: Integers, owner: Integers) -> Steps[Dispatched]:
+    def dispatch(
+        self, x: Floats, expert_ids: Integers, owner: Integers, *, quantised: bool = False
+    ) -> Steps[Dispatched]:
         """Send every token to the ranks that own its experts, once an expert. A full barrier.
 
         x: f32[T, H]; expert_ids: int[T, K]; owner: int[E], the rank of each expert, alike on all ranks. T may be 0.
+        `quantised`: the tokens travel in INT8 and arrive as `quantise` leaves them. xDeepServe, "dispatch".
         Raises ValueError for shapes, types or ids that do not fit; PeerLost, EventMismatch, CorruptField.
         """
-        layout = self._layout
-        check_array("x", x, np.float32, (expert_ids.shape[0], layout.hidden))
-        if expert_ids.ndim != 2 or expert_ids.shape[0] > layout.max_tokens or expert_ids.shape[1] > layout.top_k:
-            raise ValueError(f"expert_ids is {expert_ids.shape}, at most ({layout.max_tokens}, {layout.top_k})")
-        sent = route(expert_ids, owner, self.size)
-        return self._exclusively(self._protocol.dispatch(x, sent))
+        sent = self._route(x, expert_ids, owner)
+        return self._exclusively(self._protocol.dispatch(x, sent, quantised))
+
+    def outbox(self, dispatched: Dispatched) -> Floats:
+        """f32[N, H] in the managed region: results computed into it need no copy in the next `combine`."""
+        return self._protocol.outbox(dispatched.tokens.shape[0])
 
     def combine(self, y: Floats, dispatched: Dispatched, weights: Floats) -> Steps[Floats]:
         """Bring every token's results back and sum them by weight, in float32, in the order of k. A full barrier.
@@ -98,11 +104,35 @@ class Group:
         y: f32[N, H], row by row the result for `dispatched.tokens`; weights: f32[T, K]. Returns f32[T, H].
         Raises ValueError for shapes or types that do not fit; PeerLost, EventMismatch, CorruptField.
         """
-        check_array("y", y, np.float32, dispatched.tokens.shape)
-        if weights.ndim != 2 or weights.size != dispatched.sent.order.size:
-            raise ValueError(f"weights is {weights.shape}, but {dispatched.sent.order.size} pairs were dispatched")
-        check_array("weights", weights, np.float32, weights.shape)
+        _check_results(y, dispatched, weights)
         return self._exclusively(self._protocol.combine(y, dispatched, weights))
+
+    def fused_dispatch(
+        self, x: Floats, expert_ids: Integers, owner: Integers, *, quantised: bool = False
+    ) -> Steps[Pushed]:
+        """`dispatch` by pushing: the same arguments and the same result. A full barrier; needs its fused_combine.
+
+        Two may be under way. Raises what `dispatch` raises; ValueError for a third. CloudMatrix-Infer,
+        "FusedDispatch".
+        """
+        sent = self._route(x, expert_ids, owner)
+        return self._exclusively(self._push.dispatch(x, sent, quantised))
+
+    def fused_combine(self, y: Floats, pushed: Pushed, weights: Floats) -> Steps[Floats]:
+        """`combine` by pushing, once for every fused_dispatch. Waits only for the results of own tokens.
+
+        Raises what `combine` raises; ValueError when it is not this dispatch's turn; Unsupported where nothing
+        can add atomically. CloudMatrix-Infer, "FusedCombine".
+        """
+        _check_results(y, pushed, weights)
+        return self._exclusively(self._push.combine(y, pushed, weights))
+
+    def _route(self, x: Floats, expert_ids: Integers, owner: Integers) -> Route:
+        layout = self._layout
+        check_array("x", x, np.float32, (expert_ids.shape[0], layout.hidden))
+        if expert_ids.ndim != 2 or expert_ids.shape[0] > layout.max_tokens or expert_ids.shape[1] > layout.top_k:
+            raise ValueError(f"expert_ids is {expert_ids.shape}, at most ({layout.max_tokens}, {layout.top_k})")
+        return route(expert_ids, owner, self.size)
 
     def _exclusively(self, steps: Steps[T]) -> Steps[T]:
         if not self._usable or self._own.closed:
@@ -111,3 +141,10 @@ class Group:
         result = yield from steps
         self._usable = True
         return result
+
+
+def _check_results(y: Floats, dispatched: Dispatched | Pushed, weights: Floats) -> None:
+    check_array("y", y, np.float32, dispatched.tokens.shape)
+    if weights.ndim != 2 or weights.size != dispatched.sent.order.size:
+        raise ValueError(f"weights is {weights.shape}, but {dispatched.sent.order.size} pairs were dispatched")
+    check_array("weights", weights, np.float32, weights.shape)

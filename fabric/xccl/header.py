@@ -16,7 +16,7 @@ from xccl.liveness import Owner
 MAGIC: Final = 0x4C43_4358_5344_5801  # "\x01XDSXCCL" in memory order
 MAGIC_OFFSET: Final = 0
 CLOSED_OFFSET: Final = 1024
-VERSION: Final = 1
+VERSION: Final = 2
 
 _BODY_OFFSET: Final = 8
 _BODY: Final = struct.Struct("=5Q64s80s6Q")

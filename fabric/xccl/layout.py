@@ -2,9 +2,12 @@
 
 A die exposes one group segment an epoch and one ring segment a p2p peer. Each begins with a header page; then
 
-group segment   metadata  3 kinds × max_peers × 2 parities fields of 64 B
-                managed   2 × rows expert ids (int32), 2 × rows tokens (f32[hidden]): what dispatch offers;
-                          2 × max_peers × rows rows (f32[hidden]): what combine offers
+group segment   metadata  4 kinds × max_peers × 2 parities fields of 64 B, 2 × max_tokens flags of 8 B
+                managed   twice: expert ids and token numbers (int32[rows]), tokens (f32[max_tokens, hidden]) and
+                          scales (f32[max_tokens]): what dispatch offers; f32[max_peers × rows, hidden]: what
+                          combine offers
+                push      twice: messages of max_peers × rows pairs, into which peers dispatch; f32[rows, hidden],
+                          into which they combine
 ring segment    metadata  one acknowledgement word, ring_slots fields
                 managed   ring_slots × slot_bytes; one page for the dummy payload of probes
 
@@ -20,6 +23,7 @@ from typing import Final
 
 HEADER_BYTES: Final = 4096
 FIELD_STRIDE: Final = 64
+PUSH_SLOT_BYTES: Final = 512
 SCRATCH_BYTES: Final = 4096
 MAX_SEGMENT_BYTES: Final = 64 * 10**9  # the HBM of one die
 _F32: Final = 4
@@ -32,6 +36,7 @@ class Kind(IntEnum):
     VOTE = 0
     DISPATCH = 1
     COMBINE = 2
+    PUSH = 3
 
 
 _LIMITS: Final = {
@@ -105,33 +110,89 @@ class Layout:
 
 
 class GroupMap:
-    """Byte offsets inside a group segment."""
+    """Byte offsets inside a group segment. Every block comes twice, for even and odd events."""
 
     def __init__(self, layout: Layout) -> None:
         self._peers = layout.max_peers
-        self._experts = page_up(HEADER_BYTES + len(Kind) * layout.max_peers * 2 * FIELD_STRIDE)
-        self._experts_stride = page_up(layout.rows * _I32)
-        self._tokens = self._experts + 2 * self._experts_stride
-        self._tokens_stride = page_up(layout.rows * layout.row_bytes)
-        self._returned = self._tokens + 2 * self._tokens_stride
-        self._returned_stride = layout.max_peers * self._tokens_stride
-        self.total = self._returned + 2 * self._returned_stride
+        self._flags = HEADER_BYTES + len(Kind) * layout.max_peers * 2 * FIELD_STRIDE
+        self._flags_stride = layout.max_tokens * 8
+        self._message_bytes = message_bytes(layout.row_bytes)
+        self._source_bytes = layout.rows * self._message_bytes
+        self._end = page_up(self._flags + 2 * self._flags_stride)
+        self._experts = self._twice(layout.rows * _I32)
+        self._numbers = self._twice(layout.rows * _I32)
+        self._scales = self._twice(layout.max_tokens * _F32)
+        self._tokens = self._twice(layout.max_tokens * layout.row_bytes)
+        self._returned = self._twice(layout.max_peers * layout.rows * layout.row_bytes)
+        self._pushed = self._twice(layout.max_peers * self._source_bytes)
+        self._combined = self._twice(layout.rows * layout.row_bytes)
+        self.total = self._end
+
+    def _twice(self, nbytes: int) -> tuple[int, int]:
+        first, second = self._end, self._end + page_up(nbytes)
+        self._end = second + page_up(nbytes)
+        return first, second
 
     def field(self, kind: Kind, source: int, event: int) -> int:
         """The field that rank `source` publishes in this segment for `event`."""
         return HEADER_BYTES + ((kind * self._peers + source) * 2 + (event & 1)) * FIELD_STRIDE
 
     def experts(self, event: int) -> int:
-        """int32[rows]: the expert of each dispatched row."""
-        return self._experts + (event & 1) * self._experts_stride
+        """int32[rows]: the expert of each dispatched pair, sorted by target rank."""
+        return self._experts[event & 1]
+
+    def numbers(self, event: int) -> int:
+        """int32[rows]: the token of each dispatched pair."""
+        return self._numbers[event & 1]
 
     def tokens(self, event: int) -> int:
-        """f32[rows, hidden]: the dispatched rows, sorted by target rank."""
-        return self._tokens + (event & 1) * self._tokens_stride
+        """f32[max_tokens, hidden], or int8[max_tokens, hidden]: the dispatched tokens."""
+        return self._tokens[event & 1]
+
+    def scales(self, event: int) -> int:
+        """f32[max_tokens]: the scales of tokens in INT8."""
+        return self._scales[event & 1]
 
     def returned(self, event: int) -> int:
         """f32[max_peers × rows, hidden]: the experts' results, in the order in which the rows arrived."""
-        return self._returned + (event & 1) * self._returned_stride
+        return self._returned[event & 1]
+
+    def pushed(self, source: int, event: int) -> int:
+        """Messages of `message_bytes`, at most `rows`: what rank `source` has dispatched here by pushing."""
+        return self._pushed[event & 1] + source * self._source_bytes
+
+    def combined(self, event: int) -> int:
+        """f32[rows, hidden]: the results of this rank's pairs, pushed here by the experts' ranks."""
+        return self._combined[event & 1]
+
+    def flags(self, event: int) -> int:
+        """u64[max_tokens]: how many results of each token have been pushed here."""
+        return self._flags + (event & 1) * self._flags_stride
+
+
+def message_bytes(row_bytes: int) -> int:
+    """A pushed message: the row, then a slot of 512 bytes for its scale, expert and number (CloudMatrix-Infer)."""
+    return row_bytes + PUSH_SLOT_BYTES
+
+
+def push_bytes(ranks: int, batch: int, top_k: int, die_experts: int, message: int) -> int:
+    """CloudMatrix-Infer's size of a push buffer: room for every rank to send its whole batch to one die.
+
+    A token goes to a die once for each of its experts there, of which there are at most `die_experts`.
+    """
+    return ranks * batch * min(top_k, die_experts) * message
+
+
+FIELD_BYTES: Final = 32
+METADATA_BYTES: Final = 4 * 10**6  # what a die reserves for metadata
+
+
+def metadata_fields(dies: int, aivs: int = 48) -> int:
+    """Metadata fields of a die that can talk to `dies` dies: one for each AIV core, peer and direction.
+
+    xDeepServe states about 74 K of them for 384 chips; that this is how they come about is our derivation.
+    """
+    return dies * aivs * 2
 
 
 SHORTEST_CHUNK: Final = 2048

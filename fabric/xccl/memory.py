@@ -12,9 +12,9 @@ from mmap import mmap
 from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
-from xccl.atomics import Offsets, words_over
+from xccl.atomics import Fields, Offsets, fields_over, words_over
 from xccl.steps import Steps
 
 Buffer: TypeAlias = bytes | bytearray | memoryview | NDArray[Any]
@@ -70,6 +70,12 @@ class MappedMemory:
         self.poke: Final = words.store
         """`store` outside any protocol."""
         self._words = words
+        self._fields = fields_over(words)
+
+    @property
+    def at_once(self) -> Fields | None:
+        """What reads or writes a whole field in one call, if there is such a thing and nobody watches the accesses."""
+        return None if self.before_access else self._fields
 
     def load(self, offset: int) -> Steps[int]:
         yield from self.before_access
@@ -107,10 +113,13 @@ class MappedMemory:
         if rows.size:
             self._array(offset, _extent(rows), data)[rows] = data
 
+    def view(self, offset: int, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
+        """The segment's own bytes as an array, outside any protocol."""
+        return np.frombuffer(self.buffer, dtype, math.prod(shape), offset).reshape(shape)
+
     def _array(self, offset: int, rows: int, like: NDArray[Any]) -> NDArray[Any]:
         """The segment's bytes from `offset` as `rows` rows such as `like` has. Raises ValueError past its end."""
-        count = rows * math.prod(like.shape[1:])
-        return np.frombuffer(self.buffer, like.dtype, count, offset).reshape(rows, *like.shape[1:])
+        return self.view(offset, (rows, *like.shape[1:]), like.dtype)
 
 
 def _extent(rows: Rows) -> int:

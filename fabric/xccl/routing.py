@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -10,6 +11,10 @@ from numpy.typing import NDArray
 
 Floats: TypeAlias = NDArray[np.float32]
 Integers: TypeAlias = NDArray[np.integer[Any]]
+
+Block: TypeAlias = tuple[slice, NDArray[np.intp], list[tuple[int, int, slice]]]
+"""Some tokens; the pair (counted from the first of them) of each of their rows, sorted as in the whole; and for each
+rank that has some of these rows: the rank, how many of its rows come before, and where these lie among the block's."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +30,20 @@ class Route:
     experts: NDArray[np.int32]
     offsets: tuple[int, ...]
     counts: tuple[int, ...]
+
+    def blocks(self, top_k: int, rows: int) -> Iterator[Block]:
+        """The pairs in blocks of whole tokens with at most `rows` pairs, but at least one token."""
+        step = max(1, rows // max(top_k, 1))
+        for first in range(0, self.order.size // max(top_k, 1), step):
+            last = min(first + step, self.order.size // top_k)
+            pieces, orders, filled = [], [], 0
+            for target, (offset, count) in enumerate(zip(self.offsets, self.counts, strict=True)):
+                mine = self.tokens[offset : offset + count]
+                begin, end = np.searchsorted(mine, (first, last)).tolist()
+                if begin < end:
+                    orders.append(self.order[offset + begin : offset + end] - first * top_k)
+                    pieces.append((target, begin, slice(filled, filled := filled + end - begin)))
+            yield slice(first, last), np.concatenate(orders), pieces
 
 
 def check_array(name: str, array: NDArray[Any], dtype: type[np.generic], shape: tuple[int, ...]) -> None:

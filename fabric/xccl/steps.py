@@ -24,7 +24,7 @@ Steps: TypeAlias = Generator[bool, None, T]
 
 _LONGEST_NAP: Final = 1e-3
 _SHORTEST_NAP: Final = 50e-6  # the kernel's timer slack: a shorter nap would not be shorter
-_GLANCE: Final = 10e-6  # a peer on another core answers within it
+GLANCE: Final = 10e-6
 _LOOP_SPIN: Final = 150e-6  # how long `arun` keeps the loop from going around
 _LOOP_SHORTEST_NAP: Final = 250e-6  # epoll counts milliseconds, so that a nap here takes one
 
@@ -54,8 +54,11 @@ def within(steps: Steps[T], *, timeout: float, clock: Callable[[], float] = time
         steps.close()
 
 
-def run(steps: Steps[T], *, timeout: float) -> T:
-    """Drive `steps` to its result, blocking the thread. Raises Timeout as `within` does."""
+def run(steps: Steps[T], *, timeout: float, glance: float = GLANCE) -> T:
+    """Drive `steps` to its result, blocking the thread. Raises Timeout as `within` does.
+
+    A wait keeps the core for `glance` seconds; more than the default suits a peer that has a core of its own.
+    """
     limited = within(steps, timeout=timeout)
     since = time.monotonic()
     while True:
@@ -69,7 +72,7 @@ def run(steps: Steps[T], *, timeout: float) -> T:
             since = now
         if nap := _nap(now - since, _SHORTEST_NAP):
             time.sleep(nap)
-        elif now - since >= _GLANCE:
+        elif now - since >= glance:
             os.sched_yield()
 
 

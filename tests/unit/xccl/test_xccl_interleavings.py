@@ -13,6 +13,7 @@ from xccl.alltoall import AllToAll
 from xccl.layout import GroupMap, Layout
 from xccl.memory import RemoteMemory
 from xccl.paths import Path
+from xccl.push import Push
 from xccl.region import Reference
 from xccl.ring import Ring
 from xccl.routing import route
@@ -157,7 +158,36 @@ def combine_world() -> World:
     return World(buffers, [combines(0), combines(1)], check)
 
 
-@pytest.mark.parametrize("world", [p2p_world, dma_world, zero_copy_world, vote_world, dispatch_world, combine_world])
+def push_world() -> World:
+    """Fused dispatches 1 2 and 3, combines 1 2 3, two under way; all tokens go to rank 1, the third uses all blocks
+    again."""
+    buffers = [bytearray(TWO_SLOTS.group_bytes) for _ in range(2)]
+    memories = [ExploredMemory(buffer, f"rank {rank}") for rank, buffer in enumerate(buffers)]
+    ranks = [Push(rank, memories, TWO_SLOTS, nobody_lost) for rank in range(2)]
+    sent = route(np.zeros((1, 1), np.int32), np.array([1], np.int32), 2)
+    weights = np.ones((1, 1), np.float32)
+
+    def rounds(rank: int) -> Steps[list[float]]:
+        seen, under_way = [], []
+        for step in ("dispatch", "dispatch", "combine", "dispatch", "combine", "combine"):
+            if step == "dispatch":
+                x = np.full((1, 4), 10 * (len(seen) + len(under_way)) + rank + 1, np.float32)
+                under_way.append((yield from ranks[rank].dispatch(x, sent, False)))
+            else:
+                pushed = under_way.pop(0)
+                combined = yield from ranks[rank].combine(pushed.tokens * 2, pushed, weights)
+                seen.append(float(combined[0, 3]))
+        return seen
+
+    def check(results: list[Any]) -> None:
+        assert results == [[2, 22, 42], [4, 24, 44]]
+
+    return World(buffers, [rounds(0), rounds(1)], check)
+
+
+@pytest.mark.parametrize(
+    "world", [push_world, p2p_world, dma_world, zero_copy_world, vote_world, dispatch_world, combine_world]
+)
 def test_every_interleaving_ends_right(world: Any) -> None:
     assert explore(world) > 300
 
@@ -227,7 +257,7 @@ def test_publishing_word_first_is_found(world: Any, monkeypatch: pytest.MonkeyPa
     ("world", "block"), [(dispatch_world, "tokens"), (dispatch_world, "field"), (combine_world, "returned")]
 )
 def test_a_single_buffer_is_found(world: Any, block: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(GroupMap, block, mutant(getattr(GroupMap, block), "(event & 1)", "0"))
+    monkeypatch.setattr(GroupMap, block, mutant(getattr(GroupMap, block), "event & 1", "0"))
     with pytest.raises(Violation):
         explore(world)
 
@@ -242,3 +272,38 @@ def test_not_waiting_for_every_rank_is_found(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(AllToAll, "_exchange", hasty)
     with pytest.raises(Violation):
         explore(vote_world)
+
+
+def test_flagging_before_the_messages_landed_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = "yield from self._memories[target].write("
+    flag = "yield from publish(self._memories[target], self._map.field(Kind.PUSH, self._rank, event), event, count, 0)"
+    monkeypatch.setattr(Push, "dispatch", mutant(Push.dispatch, written, f"{flag}; {written}"))
+    with pytest.raises(Violation):
+        explore(push_world)
+
+
+def test_adding_before_the_results_landed_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = "yield from memory.write_rows("
+    add = "yield from memory.add_each(self._flag_of(mine.astype(np.int64) // top_k, event), 1)"
+    early = mutant(Push.combine, add, "pass")
+    monkeypatch.setattr(Push, "combine", early)
+    with pytest.raises(Violation, match="no schedule reaches the end"):
+        explore(push_world)
+    monkeypatch.undo()
+    monkeypatch.setattr(Push, "combine", mutant(Push.combine, written, f"{add}; {written}"))
+    with pytest.raises(Violation):
+        explore(push_world)
+
+
+def test_flags_that_are_not_set_back_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    forgetful = mutant(Push.combine, "yield from self._own.store(flag, 0)", "pass")
+    monkeypatch.setattr(Push, "combine", forgetful)
+    with pytest.raises(Violation):
+        explore(push_world)
+
+
+@pytest.mark.parametrize("block", ["pushed", "combined", "flags"])
+def test_a_single_push_buffer_is_found(block: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(GroupMap, block, mutant(getattr(GroupMap, block), "event & 1", "0"))
+    with pytest.raises(Violation):
+        explore(push_world)

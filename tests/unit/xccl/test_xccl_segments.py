@@ -11,7 +11,17 @@ import pytest
 from xccl_world import SMALL, endpoints, peer_of
 
 from xccl import BadSegment, Endpoint, Layout, Peer, PeerLost, run
-from xccl.layout import HEADER_BYTES, MAX_SEGMENT_BYTES, GroupMap, Kind
+from xccl.layout import (
+    FIELD_BYTES,
+    HEADER_BYTES,
+    MAX_SEGMENT_BYTES,
+    METADATA_BYTES,
+    GroupMap,
+    Kind,
+    message_bytes,
+    metadata_fields,
+    push_bytes,
+)
 from xccl.shm import file_of
 
 
@@ -151,8 +161,29 @@ def test_the_parts_of_a_group_segment_do_not_overlap() -> None:
     assert sorted(fields) == [HEADER_BYTES + 64 * i for i in range(len(fields))]
     rows, row = SMALL.rows, SMALL.row_bytes
     blocks = [(max(fields), 64)]
+    blocks += [(parts.flags(e), SMALL.max_tokens * 8) for e in (0, 1)]
     blocks += [(parts.experts(e), rows * 4) for e in (0, 1)]
-    blocks += [(parts.tokens(e), rows * row) for e in (0, 1)]
+    blocks += [(parts.numbers(e), rows * 4) for e in (0, 1)]
+    blocks += [(parts.scales(e), SMALL.max_tokens * 4) for e in (0, 1)]
+    blocks += [(parts.tokens(e), SMALL.max_tokens * row) for e in (0, 1)]
     blocks += [(parts.returned(e), SMALL.max_peers * rows * row) for e in (0, 1)]
+    blocks += [
+        (parts.pushed(source, e), rows * message_bytes(row)) for e in (0, 1) for source in range(SMALL.max_peers)
+    ]
+    blocks += [(parts.combined(e), rows * row) for e in (0, 1)]
     for (begin, nbytes), (next_begin, _) in zip(blocks, [*blocks[1:], (SMALL.group_bytes, 0)], strict=True):
         assert begin + nbytes <= next_begin
+
+
+def test_metadata_of_384_chips_fits_what_a_die_reserves() -> None:
+    fields = metadata_fields(dies=768)
+    assert fields == pytest.approx(74_000, rel=0.01)
+    assert fields * FIELD_BYTES == pytest.approx(2.4e6, rel=0.02)
+    assert fields * FIELD_BYTES < METADATA_BYTES
+
+
+def test_push_buffers_of_320_ranks_take_what_the_paper_says() -> None:
+    """Dispatch: 7168 B of INT8 and a slot of 512 B; combine: 7168 values of BF16. A die has one expert."""
+    dispatch = push_bytes(ranks=320, batch=96, top_k=8, die_experts=1, message=message_bytes(7168))
+    combine = push_bytes(ranks=320, batch=96, top_k=8, die_experts=1, message=2 * 7168)
+    assert (dispatch, combine) == (225 * 2**20, 420 * 2**20)

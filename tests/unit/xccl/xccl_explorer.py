@@ -19,6 +19,7 @@ from types import FunctionType
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from xccl_a2e_world import Batch
 
 from xccl.a2e_attention import Attention, Sent
@@ -27,9 +28,11 @@ from xccl.a2e_expert import Arrived, Expert
 from xccl.a2e_layout import A2EMap
 from xccl.a2e_plan import Plan
 from xccl.alltoall import AllToAll, Dispatched
+from xccl.atomics import Offsets
 from xccl.layout import GroupMap, Layout, RingMap
-from xccl.memory import Buffer, MappedMemory, octets
+from xccl.memory import Buffer, MappedMemory, Rows, octets
 from xccl.operations import Read
+from xccl.push import Push, Pushed
 from xccl.region import Reference
 from xccl.ring import Ring
 from xccl.routing import Route
@@ -64,6 +67,18 @@ class ExploredMemory(MappedMemory):
         if half:
             yield from super().write(offset, source[:half])
         yield from super().write(offset + half, source[half:])
+
+    def read_rows(self, offset: int, rows: Rows, into: NDArray[Any]) -> Steps[None]:
+        for i, row in enumerate(rows.tolist()):
+            yield from self.read(offset + row * into.strides[0], into[i])
+
+    def write_rows(self, offset: int, rows: Rows, data: NDArray[Any]) -> Steps[None]:
+        for i, row in enumerate(rows.tolist()):
+            yield from self.write(offset + row * data.strides[0], data[i])
+
+    def add_each(self, offsets: Offsets, value: int) -> Steps[None]:
+        for offset in offsets.tolist():
+            yield from self.add(offset, value)
 
 
 @dataclass
@@ -178,9 +193,32 @@ def _frozen(value: Any) -> Hashable:
             return tuple(_frozen(item) for item in value)
         case dict():
             return tuple((str(key), _frozen(item)) for key, item in value.items())
-        case Ring() | Reference() | AllToAll() | Route() | Dispatched() | Attention() | Expert() | Sent() | Arrived():
+        case (
+            Ring()
+            | Reference()
+            | Push()
+            | Pushed()
+            | AllToAll()
+            | Route()
+            | Dispatched()
+            | Attention()
+            | Expert()
+            | Sent()
+            | Arrived()
+        ):
             return _frozen(vars(value))
-        case Layout() | GroupMap() | RingMap() | A2EMap() | Plan() | Traffic() | Batch() | FunctionType() | type():
+        case (
+            Layout()
+            | np.dtype()
+            | GroupMap()
+            | RingMap()
+            | A2EMap()
+            | Plan()
+            | Traffic()
+            | Batch()
+            | FunctionType()
+            | type()
+        ):
             return ()  # never changes
     raise TypeError(f"a {type(value).__name__} is held across a step: say here what of it is state")
 

@@ -1,0 +1,202 @@
+"""What is measured: the code that every rank of a case runs, for XCCL and for its peers. Rank 0 returns the times.
+
+p2p       ping-pong; half a round trip is one way
+moe       dispatch, experts that double, combine, for 128 tokens a rank, top-8 of 256
+barrier   a vote of all ranks
+overlap   a GEMM alone and while a message, posted before it, is on its way; both in turn
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xccl import Channel, CompletionQueue, Group, Layout, run
+from xccl.routing import Floats, Route, route, weighted_sum
+from xdeepserve_bench.xccl_links import LINKS, TIMEOUT, Bytes, Link, endpoint
+
+TOKENS, TOP_K, EXPERTS = 128, 8, 256
+GEMM, GEMM_MESSAGE = 768, 1 << 20
+
+Times: TypeAlias = dict[str, list[float]]
+"""Seconds, by what was measured."""
+
+
+@dataclass(frozen=True)
+class Rank:
+    """One process of a case: which library, where its ranks meet, which rank of how many."""
+
+    library: str
+    directory: Path
+    number: int
+    ranks: int
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A rank's tokens and where they go: f32[T, H], int32[T, K], int32[E], f32[T, K]."""
+
+    x: Floats
+    ids: NDArray[np.int32]
+    owner: NDArray[np.int32]
+    weights: Floats
+
+
+def p2p(rank: Rank, sizes: dict[str, int]) -> Times:
+    """`sizes`: how often for each number of bytes."""
+    times: Times = {}
+    with LINKS[rank.library](rank.directory, rank.number) as link:
+        for size, count in sizes.items():
+            data, into = link.buffer(int(size)), link.buffer(int(size))
+            times[size] = [_ping_pong(link, data, into, rank.number) for _ in range(count + 2)][2:]
+    return times
+
+
+def _ping_pong(link: Link, data: Bytes, into: Bytes, rank: int) -> float:
+    began = time.perf_counter()
+    if rank == 0:
+        link.send(data)
+        link.receive(into)
+    else:
+        link.receive(into)
+        link.send(data)
+    return (time.perf_counter() - began) / 2
+
+
+def moe(rank: Rank, hiddens: dict[str, int]) -> Times:
+    """`hiddens`: how often for each hidden size."""
+    times: Times = {}
+    for hidden, count in hiddens.items():
+        rng = np.random.default_rng(rank.number)
+        batch = Batch(
+            x=rng.standard_normal((TOKENS, int(hidden))).astype(np.float32),
+            ids=np.argsort(rng.random((TOKENS, EXPERTS)), axis=1)[:, :TOP_K].astype(np.int32),
+            owner=(np.arange(EXPERTS) * rank.ranks // EXPERTS).astype(np.int32),
+            weights=np.full((TOKENS, TOP_K), 1 / TOP_K, np.float32),
+        )
+        times[hidden] = _mpi_layers(batch, count) if rank.library == "mpi" else _xccl_layers(rank, batch, count)
+    return times
+
+
+def _timed(layer: Callable[[], Floats], barrier: Callable[[], object], x: Floats, count: int) -> list[float]:
+    times = []
+    for _ in range(count + 2):
+        barrier()
+        began = time.perf_counter()
+        out = layer()
+        times.append(time.perf_counter() - began)
+        if not np.allclose(out, 2 * x, rtol=1e-5, atol=1e-6):
+            raise RuntimeError("a layer has come out wrong")
+    return times[2:]
+
+
+def _xccl_layers(rank: Rank, batch: Batch, count: int) -> list[float]:
+    hidden = batch.x.shape[1]
+    layout = Layout(max_peers=rank.ranks, max_tokens=TOKENS, hidden=hidden, top_k=TOP_K)
+    with endpoint(rank.directory / str(hidden), rank.number, rank.ranks, layout) as (made, peers):
+        group = run(Group.join(made, epoch=1, rank=rank.number, peers=peers), timeout=TIMEOUT)
+
+        def layer() -> Floats:
+            arrived = run(group.dispatch(batch.x, batch.ids, batch.owner), timeout=TIMEOUT)
+            y = group.outbox(arrived)
+            np.multiply(arrived.tokens, np.float32(2), out=y)
+            return run(group.combine(y, arrived, batch.weights), timeout=TIMEOUT)
+
+        times = _timed(layer, lambda: run(group.vote(0), timeout=TIMEOUT), batch.x, count)
+        run(group.vote(1), timeout=TIMEOUT)  # nobody leaves while another still pulls
+    return times
+
+
+def _mpi_layers(batch: Batch, count: int) -> list[float]:
+    from mpi4py import MPI
+
+    world = MPI.COMM_WORLD
+    hidden, pairs = batch.x.shape[1], batch.ids.size
+    packed, returned = (np.empty((pairs, hidden), np.float32) for _ in range(2))
+    tokens, y = (np.empty((pairs * world.size, hidden), np.float32) for _ in range(2))
+    experts = np.empty(pairs * world.size, np.int32)
+
+    def layer() -> Floats:
+        sent = route(batch.ids, batch.owner, world.size)
+        out = np.array(sent.counts, np.int64)
+        arriving = np.empty_like(out)
+        world.Alltoall(out, arriving)
+        batch.x.take(sent.tokens, axis=0, out=packed, mode="clip")
+        world.Alltoallv([sent.experts, out, MPI.INT32_T], [experts, arriving, MPI.INT32_T])
+        world.Alltoallv([packed, out * hidden, MPI.FLOAT], [tokens, arriving * hidden, MPI.FLOAT])
+        rows = int(arriving.sum())
+        np.multiply(tokens[:rows], np.float32(2), out=y[:rows])
+        world.Alltoallv([y, arriving * hidden, MPI.FLOAT], [returned, out * hidden, MPI.FLOAT])
+        return _sum_by_blocks(returned, sent, batch.weights)
+
+    return _timed(layer, world.Barrier, batch.x, count)
+
+
+def _sum_by_blocks(rows: Floats, sent: Route, weights: Floats) -> Floats:
+    """The weighted sum in the way that XCCL's combine does it, so that the comparison is of the communication."""
+    combined = np.empty((weights.shape[0], rows.shape[1]), np.float32)
+    for tokens, order, pieces in sent.blocks(TOP_K, (1 << 20) // (4 * rows.shape[1])):
+        block = np.empty((order.size, rows.shape[1]), np.float32)
+        for target, skip, piece in pieces:
+            first = sent.offsets[target] + skip
+            block[piece] = rows[first : first + piece.stop - piece.start]
+        combined[tokens] = weighted_sum(block, order, weights[tokens])
+    return combined
+
+
+def barrier(rank: Rank, counts: dict[str, int]) -> Times:
+    """Votes of all ranks, without a core for each if there are fewer."""
+    layout = Layout(max_peers=rank.ranks, max_tokens=1, hidden=1, top_k=1)
+    times = []
+    with endpoint(rank.directory, rank.number, rank.ranks, layout) as (made, peers):
+        group = run(Group.join(made, epoch=1, rank=rank.number, peers=peers), timeout=TIMEOUT)
+        for _ in range(counts["vote"]):
+            began = time.perf_counter()
+            run(group.vote(rank.number), timeout=TIMEOUT)
+            times.append(time.perf_counter() - began)
+    return {"vote": times}
+
+
+def overlap(rank: Rank, counts: dict[str, int]) -> Times:
+    """Rank 0 computes and sends, rank 1 receives."""
+    events = range(1, counts["gemm"] + 1)
+    layout = Layout(max_peers=2, max_tokens=1, hidden=1, top_k=1)
+    with endpoint(rank.directory, rank.number, rank.ranks, layout) as (made, peers):
+        channel = run(Channel.connect(made, peers[1 - rank.number]), timeout=TIMEOUT)
+        if rank.number == 1:
+            into = np.empty(GEMM_MESSAGE, np.uint8)
+            for event in events:
+                channel.receive_now(into, event=event, timeout=TIMEOUT)
+            return {}
+        data = made.region(GEMM_MESSAGE).empty(GEMM_MESSAGE)
+        a, b = np.random.default_rng(0).random((2, GEMM, GEMM), np.float32)
+        product, queue = np.empty_like(a), CompletionQueue()
+        alone, overlapped = [], []
+        for event in events:
+            alone.append(_gemm(a, b, product))
+            queue.post(channel.send(data, event=event), event, lane=channel, timeout=TIMEOUT)
+            overlapped.append(_gemm(a, b, product))
+            [completion] = queue.wait(timeout=TIMEOUT)
+            if completion.error is not None:
+                raise completion.error
+    return {"alone": alone, "overlapped": overlapped}
+
+
+def _gemm(a: Floats, b: Floats, product: Floats) -> float:
+    began = time.perf_counter()
+    np.matmul(a, b, out=product)
+    return time.perf_counter() - began
+
+
+CASES: dict[str, Callable[[Rank, dict[str, int]], Times]] = {
+    "p2p": p2p,
+    "moe": moe,
+    "barrier": barrier,
+    "overlap": overlap,
+}
