@@ -1,8 +1,9 @@
 """The XCCL channels of an engine to engines of other instances, one a peer's incarnation.
 
 A line is taken (``async with``) for one transfer at a time, so that both sides agree on the order of events. It is
-connected when first used. One that is lost is closed and forgotten: a restarted peer has another incarnation, and a
-peer whose link only broke gets a line with a larger number, which the pulling side chooses and tells the other.
+connected when first used. One that is lost, or on which a transfer is not finished in time, is closed and forgotten:
+a restarted peer has another incarnation, and a peer whose link only broke, or has swallowed something, gets a line
+with a larger number, which the pulling side chooses and tells the other.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import count
 
-from xccl import Channel, Endpoint, Peer, PeerLost, arun
+from xccl import Channel, Endpoint, Peer, PeerLost, Timeout, arun
 
 
 @dataclass(eq=False)
@@ -69,7 +70,7 @@ class Lines:
         async with line.turn:
             try:
                 yield line
-            except PeerLost:
+            except (PeerLost, Timeout):
                 line.close()
                 if self._lines.get(incarnation) is line:
                     del self._lines[incarnation]

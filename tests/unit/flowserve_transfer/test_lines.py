@@ -15,7 +15,7 @@ from flowserve.transfer.lines import Lines
 from flowserve.transfer.pull import Pulled, Puller
 from flowserve.transfer.push import Pusher
 from flowserve.wire import PullRequest, TransferTicket
-from xccl import Endpoint, Faults, Layout, LinkBroken
+from xccl import Disturbance, Endpoint, Faults, Layout, LinkBroken, Timeout, XcclError
 
 LAYOUT = Layout(max_peers=2, max_tokens=2, hidden=2, top_k=1)
 ROWS = np.arange(60, dtype=np.float32).reshape(2, 5, 6)
@@ -41,7 +41,7 @@ def decode(tmp_path: Path, faults: Faults) -> Iterator[Endpoint]:
 @pytest.fixture
 async def server(prefill: Endpoint) -> AsyncIterator[BaseTestServer]:
     """A prefill engine as far as pulls are concerned: every ticket has the same KV."""
-    pusher = Pusher(prefill, timeout=5)
+    pusher = Pusher(prefill, timeout=1)
 
     async def pull(request: web.Request) -> web.Response:
         wish = PullRequest.model_validate_json(await request.read())
@@ -89,15 +89,31 @@ async def test_a_link_that_breaks_costs_the_pulls_of_its_time_only(
     assert len(list(decode.directory.glob("decode.ring-*"))) == 1
 
 
-async def test_a_line_stays_while_it_works_and_is_replaced_when_it_breaks(decode: Endpoint) -> None:
+async def test_a_link_that_swallows_something_costs_the_pull_of_its_time_only(
+    server: BaseTestServer, prefill: Endpoint, decode: Endpoint, faults: Faults
+) -> None:
+    """The acknowledgement gets lost: the prefill engine waits for it in vain, and then for a line that works."""
+    async with ClientSession() as http:
+        puller = Puller(decode, http, "127.0.0.1", timeout=0.5)
+        assert np.array_equal((await pulled(puller, server, prefill)).rows, ROWS)
+        faults.link("prefill").disturbance = Disturbance(drop=1.0)
+        await pulled(puller, server, prefill)
+        faults.link("prefill").mend()
+        while isinstance((await pulled(puller, server, prefill)).rows, str):
+            pass
+        assert np.array_equal((await pulled(puller, server, prefill)).rows, ROWS)
+
+
+@pytest.mark.parametrize("lost", [LinkBroken(0, "for this test"), Timeout("for this test")])
+async def test_a_line_stays_while_it_works_and_is_replaced_when_it_breaks(decode: Endpoint, lost: XcclError) -> None:
     lines = Lines(decode)
     async with lines.to("peer", "uri") as first:
         pass
     async with lines.to("peer", "uri") as again:
         assert again is first
-    with pytest.raises(LinkBroken):
+    with pytest.raises(type(lost)):
         async with lines.to("peer", "uri"):
-            raise LinkBroken(0, "for this test")
+            raise lost
     async with lines.to("peer", "uri") as second:
         assert second.number > first.number
         assert second.next_event() == 1
