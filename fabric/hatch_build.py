@@ -1,4 +1,4 @@
-"""The wheel's build hook: compiles xccl's C part before the package is collected, also for an editable install."""
+"""The wheel's build hook: compiles the C parts before the package is collected, also for an editable install."""
 
 import sys
 import sysconfig
@@ -13,7 +13,7 @@ import native_build
 
 
 class CustomBuildHook(BuildHookInterface[Any]):
-    """Builds ``_native``; a machine without a compiler gets one as a wheel, or the interpreted way."""
+    """Builds ``native_build.TARGETS``; a machine without a compiler gets one as a wheel, or the interpreted way."""
 
     def dependencies(self) -> list[str]:
         """What the build needs besides hatchling."""
@@ -26,7 +26,7 @@ class CustomBuildHook(BuildHookInterface[Any]):
         build_data["pure_python"] = False
         build_data["tag"] = _tag()
         if version != "editable":
-            build_data["artifacts"].append("fabric/xccl/_native.abi3.so")
+            build_data["artifacts"] += [str(path.relative_to(native_build.ROOT)) for path in native_build.TARGETS]
 
 
 def _tag() -> str:

@@ -1,6 +1,6 @@
-"""Compiles xccl's C part with whatever C compiler there is: `python fabric/native_build.py`, and the wheel's build.
+"""Compiles the C parts with whatever C compiler there is: `python fabric/native_build.py`, and the wheel's build.
 
-A compiler is wanted, not needed: without one the package works in its interpreted way, only slower. Where none is
+A compiler is wanted, not needed: without one everything works in its interpreted way, only slower. Where none is
 installed the build asks for `ziglang`, a compiler that comes as a wheel.
 """
 
@@ -14,8 +14,9 @@ import sysconfig
 from importlib.util import find_spec
 from pathlib import Path
 
-PACKAGE = Path(__file__).parent / "xccl"
-TARGET = PACKAGE / "_native.abi3.so"
+ROOT = Path(__file__).parents[1]
+SOURCES = (ROOT / "fabric/xccl/_native.c", ROOT / "dataplane/flowserve/model/_int8.c")
+TARGETS = tuple(source.with_suffix(".abi3.so") for source in SOURCES)
 FLAGS = ("-O2", "-std=c11", "-Wall", "-Wextra", "-shared", "-fPIC", "-fvisibility=hidden", "-D_GNU_SOURCE")
 
 
@@ -27,22 +28,27 @@ def compiler() -> list[str] | None:
     return [sys.executable, "-m", "ziglang", "cc"] if find_spec("ziglang") else None
 
 
-def build(target: Path = TARGET) -> bool:
-    """Compile into `target`; False, with a word on standard error, when that cannot be done here."""
+def build() -> bool:
+    """Compile all of SOURCES; False, with a word on standard error, when that cannot be done here."""
     command = compiler()
     if command is None:
-        print("xccl: no C compiler found; its interpreted way will be used", file=sys.stderr)
+        print("no C compiler found; the interpreted way will be used", file=sys.stderr)
         return False
+    done = [_compile(command, source, target) for source, target in zip(SOURCES, TARGETS, strict=True)]
+    return all(done)
+
+
+def _compile(command: list[str], source: Path, target: Path) -> bool:
     include = sysconfig.get_paths()["include"]
     fresh = target.with_suffix(f".{os.getpid()}")  # whoever has the old one mapped keeps it
     ran = subprocess.run(
-        [*command, *FLAGS, f"-I{include}", str(PACKAGE / "_native.c"), "-o", str(fresh)],
+        [*command, *FLAGS, f"-I{include}", str(source), "-o", str(fresh)],
         capture_output=True,
         text=True,
         check=False,
     )
     if ran.returncode:
-        print(f"xccl: its C part does not compile, its interpreted way will be used:\n{ran.stderr}", file=sys.stderr)
+        print(f"{source} does not compile, the interpreted way will be used:\n{ran.stderr}", file=sys.stderr)
         fresh.unlink(missing_ok=True)
         return False
     fresh.replace(target)

@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from flowserve.model.arrays import FloatArray, IntArray
 from flowserve.model.functional import gated
-from flowserve.model.int8 import Int8Linear, integer_product, quantise_rows
-from flowserve.model.linear import Linear, multiply, padded
+from flowserve.model.int8 import Int8Linear
+from flowserve.model.linear import Linear, padded
 from flowserve.model.weights import Weights, expert_name
 from xccl import Steps
 
@@ -112,23 +112,17 @@ def _pack(slots: Slots) -> tuple[Slots, list[Group]]:
 def _product(x: FloatArray, experts: list[Linear | Int8Linear], groups: list[Group]) -> FloatArray:
     """Each group's rows of x f32[N, in] through the projection of its slot: f32[N, at least out]."""
     one = experts[groups[0][0]]
-    count, _, width = one.panels.shape
-    y = np.empty((len(x), count, width), np.float32)
-    flat = y.reshape(len(x), count * width)
-    integers = scales = None
-    if isinstance(one, Int8Linear):
-        integers, scales = quantise_rows(x)
+    y = np.empty((len(x), one.width), np.float32)
+    quantised = one.quantise(x) if isinstance(one, Int8Linear) else None
     for slot, rows in groups:
-        expert, out = experts[slot], y[rows].swapaxes(0, 1)
+        expert = experts[slot]
         if isinstance(expert, Linear):
-            multiply(x[None, rows], expert.panels, out)
+            expert.multiply(x[rows], y[rows])
         else:
-            assert integers is not None
-            integer_product(integers[rows], expert.panels, out)
-            flat[rows] *= expert.scales
-    if scales is not None:
-        flat *= scales
-    return flat
+            assert quantised is not None
+            codes, scales = quantised
+            expert.multiply(codes[rows], scales[rows], y[rows])
+    return y
 
 
 def combine(rows: FloatArray, weights: FloatArray) -> FloatArray:

@@ -82,16 +82,26 @@ def multiply(x: FloatArray, panels: FloatArray, out: FloatArray) -> None:
 class Linear:
     """A projection without bias, made of a weight as stored, f32[out, in]."""
 
-    __slots__ = ("_outputs", "panels")
+    __slots__ = ("_outputs", "panels", "width")
 
     def __init__(self, weight: FloatArray) -> None:
         self.panels = panels_of(weight)
+        self.width = self.panels.shape[0] * self.panels.shape[2]  # at least the outputs
         self._outputs = weight.shape[0]
+
+    @property
+    def nbytes(self) -> int:
+        """What it keeps in memory."""
+        return self.panels.nbytes
 
     def __call__(self, x: FloatArray) -> FloatArray:
         """f32[T, in] -> f32[T, out], any T; rows of the result may lie further apart than they are wide."""
         filled = fill(x)
+        y = np.empty((len(filled), self.width), np.float32)
+        self.multiply(filled, y)
+        return y[: len(x), : self._outputs]
+
+    def multiply(self, x: FloatArray, out: FloatArray) -> None:
+        """Writes the products of rows f32[T, in], T as `padded` makes it, into contiguous rows f32[T, width]."""
         count, _, width = self.panels.shape
-        y = np.empty((len(filled), count, width), np.float32)
-        multiply(filled[None], self.panels, y.swapaxes(0, 1))
-        return y.reshape(len(filled), count * width)[: len(x), : self._outputs]
+        multiply(x[None], self.panels, out.reshape(len(out), count, width).swapaxes(0, 1))

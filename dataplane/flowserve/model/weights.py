@@ -15,7 +15,7 @@ from flowserve.model.arrays import FloatArray
 from flowserve.model.checkpoint import Checkpoint
 from flowserve.model.config import ModelConfig
 from flowserve.model.errors import CheckpointError
-from flowserve.model.int8 import Int8Linear
+from flowserve.model.int8 import Int8Linear, int8_linear
 from flowserve.model.linear import Linear
 
 NamedShape = tuple[str, tuple[int, ...]]
@@ -56,7 +56,7 @@ class Weights:
         if all(self._checkpoint.dtype(f"{module}.weight") == "I8" for module in modules):
             scales = np.concatenate([self._row_scales(module) for module in modules])
             codes = np.concatenate([self._checkpoint.raw(f"{module}.weight") for module in modules])
-            return Int8Linear(codes, scales * np.float32(scale))
+            return int8_linear(codes, scales * np.float32(scale))
         stacked = np.concatenate([self.table(module) for module in modules])
         return Linear(stacked * np.float32(scale) if scale != 1.0 else stacked)
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowserve.model.int8 import EXACT_INNER, Int8Linear, integer_product, quantise_rows
+from flowserve.model.int8 import EXACT_INNER, PanelInt8, int8_linear, integer_product, quantise_rows
 from flowserve.model.linear import panels_of
 
 
@@ -58,10 +58,42 @@ def test_rows_are_quantised_to_half_a_step(seed: int, size: float) -> None:
     assert not integers[2].any()
 
 
-def test_a_row_is_the_same_bit_for_bit_among_any_others() -> None:
-    draw = np.random.default_rng(4)
-    linear = Int8Linear(draw.integers(-127, 128, (100, 64)).astype(np.int8), draw.random(100, dtype=np.float32))
-    x = draw.standard_normal((17, 64)).astype(np.float32)
+def example(inner: int, outer: int) -> tuple[np.ndarray, np.ndarray]:
+    draw = np.random.default_rng(inner * outer)
+    weight = draw.integers(-127, 128, (outer, inner)).astype(np.int8)
+    return weight, draw.random(outer, dtype=np.float32)
+
+
+ways = pytest.mark.parametrize("way", [PanelInt8, int8_linear])
+
+
+@ways
+@pytest.mark.parametrize("rows", [1, 2, 3, 8, 9, 33])
+@pytest.mark.parametrize(("inner", "outer"), [(160, 144), (33, 7), (1, 1), (2048, 40)])
+def test_a_projection_is_the_exact_product_of_what_was_rounded(
+    way: type[PanelInt8], rows: int, inner: int, outer: int
+) -> None:
+    weight, steps = example(inner, outer)
+    x = np.random.default_rng(rows).standard_normal((rows, inner)).astype(np.float32)
+    integers, scales = quantise_rows(x)
+    expected = exact(integers, weight).astype(np.float32) * steps * scales
+    np.testing.assert_array_equal(way(weight, steps)(x), expected)
+
+
+@ways
+def test_a_row_is_the_same_bit_for_bit_among_any_others(way: type[PanelInt8]) -> None:
+    linear = way(*example(64, 100))
+    x = np.random.default_rng(4).standard_normal((17, 64)).astype(np.float32)
     together = linear(x)
     for rows in (slice(3, 4), slice(0, 2), slice(5, 12), slice(1, 17)):
         np.testing.assert_array_equal(linear(x[rows]), together[rows])
+
+
+def test_the_compiled_way_checks_its_sizes() -> None:
+    linear = int8_linear(*example(64, 100))
+    if isinstance(linear, PanelInt8):
+        pytest.skip("this processor, or this installation, has the interpreted way only")
+    codes, scales = linear.quantise(np.ones((3, 64), np.float32))
+    for wrong in ((codes[:2], scales, np.empty((3, 100), np.float32)), (codes, scales, np.empty((3, 99), np.float32))):
+        with pytest.raises(ValueError, match="do not belong together"):
+            linear.multiply(*wrong)
