@@ -13,6 +13,7 @@ from pathlib import Path
 
 from aiohttp import web
 
+from flowserve.shell.digest import digest
 from flowserve.wire import (
     EngineStatus,
     FrontendStatus,
@@ -40,7 +41,7 @@ class Shell:
         self._roster: tuple[RosterEntry, ...] = ()
         self._members: dict[int, Member] = {}
         self._epoch = 0
-        self._answer: bytes | None = None
+        self._answer: tuple[bytes, str] | None = None
 
     def routes(self) -> list[web.RouteDef]:
         """Its control routes."""
@@ -50,15 +51,18 @@ class Shell:
             web.put("/v1/membership", self._take_membership),
         ]
 
-    async def _status(self, _request: web.Request) -> web.Response:
+    async def _status(self, request: web.Request) -> web.Response:
         if self._answer is None:
             ranks = tuple(self._report(entry) for entry in self._roster)
             ready = bool(ranks) and all(one.status is not None and one.status.state == "Serving" for one in ranks)
             said = ShellStatus(
                 instance=self._instance, incarnation=self._life, epoch=self._epoch, ranks=ranks, ready=ready
             )
-            self._answer = said.model_dump_json().encode()
-        return web.Response(body=self._answer, content_type="application/json")
+            self._answer = said.model_dump_json().encode(), digest(said)
+        body, etag = self._answer
+        if request.headers.get("If-None-Match") == etag:
+            return web.Response(status=304, headers={"ETag": etag})
+        return web.Response(body=body, content_type="application/json", headers={"ETag": etag})
 
     def _report(self, entry: RosterEntry) -> RankReport:
         life = f"at-{entry.host}"

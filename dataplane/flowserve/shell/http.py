@@ -6,6 +6,7 @@ from aiohttp import web
 
 from flowserve import control
 from flowserve.exposition import CONTENT_TYPE
+from flowserve.shell.digest import digest
 from flowserve.shell.metrics import render
 from flowserve.shell.shell import Shell
 from flowserve.wire import DispatchRequest, Membership, Roster
@@ -15,8 +16,14 @@ def application(token: str, shell: Shell) -> web.Application:
     routes = web.RouteTableDef()
 
     @routes.get("/v1/status")
-    async def get_status(_request: web.Request) -> web.Response:
-        return control.reply(shell.status())
+    async def get_status(request: web.Request) -> web.Response:
+        status = shell.status()
+        etag = {"ETag": digest(status)}
+        if request.headers.get("If-None-Match") == etag["ETag"]:
+            return web.Response(status=304, headers=etag)
+        answer = control.reply(status)
+        answer.headers.update(etag)
+        return answer
 
     @routes.put("/v1/roster")
     async def put_roster(request: web.Request) -> web.Response:

@@ -9,9 +9,11 @@ and pods carry all the memory there is; their pods are the business of the DPGro
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 
+from flowserve.wire import ShellStatus
 from xdeepserve_operator.api.v1alpha1.update import Leaving
 from xdeepserve_operator.controllers.admission import Admission
 from xdeepserve_operator.controllers.fleet import Fleet
@@ -22,12 +24,13 @@ from xdeepserve_operator.controllers.shells import Shells
 from xdeepserve_operator.controllers.siblings import objections
 from xdeepserve_operator.controllers.snapshot import Executor, groups_of, instances
 from xdeepserve_operator.controllers.trial import Trial
-from xdeepserve_operator.planner.conditions import READY, find_condition, format_time
+from xdeepserve_operator.planner.conditions import READY, find_condition, format_time, is_true
 from xdeepserve_operator.planner.executorstatus import executor_status
 from xdeepserve_operator.planner.gang import Waiting
 from xdeepserve_operator.planner.groups import GroupView
 from xdeepserve_operator.planner.groupstatus import group_status
 from xdeepserve_operator.planner.instance import InstanceView, RankView
+from xdeepserve_operator.planner.pods import PodView
 from xdeepserve_operator.planner.progress import progress_of
 from xdeepserve_operator.planner.readiness import executor_verdict
 from xdeepserve_operator.planner.recovery import Patience
@@ -37,8 +40,19 @@ from xdeepserve_operator.resources.shell import shell_selector
 
 STEADY_SECONDS = 1.0  # the fleet's heartbeat while all is well, or while waiting is all that can be done
 UNSETTLED_SECONDS = 0.2
+CALM_SECONDS = 60.0  # a whole pass at least this often, for the event that got lost
 WAITING_SECONDS = 5.0  # room that appears is an event; this is for the one that got lost
 _SLOW_REASONS = frozenset({"Unschedulable", "ModelLoadFailed"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Calm:
+    """A pass after which all was well: whom it asked, what they said, when it was."""
+
+    executor: Executor
+    shells: tuple[PodView, ...]
+    reports: Mapping[int, ShellStatus]
+    since: float
 
 
 class TaskExecutorReconciler:
@@ -64,11 +78,13 @@ class TaskExecutorReconciler:
         self._fleet, self._admission, self._shells = fleet, admission, shells
         self._history, self._trial = history, trial
         self._image, self._patience = image, patience
+        self._calm: dict[tuple[str | None, str], _Calm] = {}
 
     async def reconcile(self, namespace: str | None, name: str) -> float | None:
         """One pass; see the module."""
         obj = self._store.get(self.kind, namespace, name)
         if obj is None or leaving(obj):
+            self._calm.pop((namespace, name), None)
             return None  # the garbage collector takes the children
         try:
             executor = Executor.read(self._store, obj, self._image)
@@ -101,7 +117,32 @@ class TaskExecutorReconciler:
             views = observe()
         await self._shells.ensure(executor, views)
         await self._fleet.steer(executor.namespace, token, views)
-        return await self._report(executor, views, waiting, hindrance or "")
+        again = await self._report(executor, views, waiting, hindrance or "")
+        self._remember(executor, reports, calm=not waiting and not any(view.leaving for view in views))
+        return again
+
+    async def glance(self, namespace: str | None, name: str) -> float | None:
+        """While all is well and no event came, a pass can find news only in what the TE-shells say."""
+        calm = self._calm.get((namespace, name))
+        if calm is None or self._clock.monotonic() - calm.since > CALM_SECONDS:
+            return None
+        try:
+            token = await self._cluster.token(calm.executor.namespace, calm.executor.token_secret, calm.executor.obj)
+        except ValueError:
+            return None
+        reports = await self._fleet.poll(token, calm.shells)
+        same = reports.keys() == calm.reports.keys() and all(reports[one] is calm.reports[one] for one in reports)
+        return STEADY_SECONDS if same else None
+
+    def _remember(self, executor: Executor, reports: Mapping[int, ShellStatus], *, calm: bool) -> None:
+        """Keeps what the next glance compares with, if all is well."""
+        key = (executor.namespace, executor.name)
+        obj = self._store.get(self.kind, *key)
+        if calm and obj is not None and is_true(obj, READY):
+            shells = tuple(self._shells.present(executor))
+            self._calm[key] = _Calm(executor, shells, reports, self._clock.monotonic())
+        else:
+            self._calm.pop(key, None)
 
     def _rest(self, executor: Executor, views: Sequence[InstanceView]) -> dict[int, Waiting]:
         """What replicas without dies wait for, while the gang rests."""

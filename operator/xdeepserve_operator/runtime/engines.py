@@ -2,10 +2,11 @@
 
 No answer is an answer: a process that is starting, gone or slow gives ``None`` or ``False`` within the timeout, and
 the reconciler comes back. A refusal of an older epoch is not an error either, the next status shows the newer one.
+A TE-shell whose status did not change says so without repeating it; the answer is then the very same object as before.
 """
 
 import logging
-from typing import TypeVar
+from collections import OrderedDict
 
 import aiohttp
 from pydantic import ValidationError
@@ -14,7 +15,7 @@ from flowserve.wire import FrontendStatus, Membership, Roster, Routes, ShellStat
 from xdeepserve_operator.api.names import PORT_CONTROL
 
 logger = logging.getLogger(__name__)
-Status = TypeVar("Status", ShellStatus, FrontendStatus)
+SHELLS_REMEMBERED = 4096
 TIMEOUT = aiohttp.ClientTimeout(total=2.0, sock_connect=1.0)
 ANSWER_LIMIT = 4 * 1024 * 1024  # bytes; a status of 1 024 ranks is about 0.6 MB
 
@@ -24,14 +25,39 @@ class EngineClient:
 
     def __init__(self, session: aiohttp.ClientSession, port: int = PORT_CONTROL) -> None:
         self._session, self._port = session, port
+        self._told: OrderedDict[str, tuple[str, ShellStatus]] = OrderedDict()  # host -> ETag and what it stands for
 
     async def shell_status(self, host: str, token: str) -> ShellStatus | None:
         """What the TE-shell says, or None when it does not answer."""
-        return await self._get(host, token, ShellStatus)
+        known = self._told.get(host)
+        try:
+            headers = _bearer(token) | ({"If-None-Match": known[0]} if known is not None else {})
+            async with self._session.get(self._url(host, "/v1/status"), headers=headers, timeout=TIMEOUT) as reply:
+                if reply.status == 304 and known is not None:
+                    return known[1]
+                if reply.status != 200:
+                    return None
+                status = ShellStatus.model_validate_json(await _bounded(reply))
+        except (aiohttp.ClientError, TimeoutError, ValidationError, OSError) as error:
+            logger.debug("no status from %s: %s", host, error)
+            return None
+        self._told.pop(host, None)
+        if etag := reply.headers.get("ETag"):
+            self._told[host] = (etag, status)
+        if len(self._told) > SHELLS_REMEMBERED:
+            self._told.popitem(last=False)
+        return status
 
     async def frontend_status(self, host: str, token: str) -> FrontendStatus | None:
         """What the frontend says, or None when it does not answer."""
-        return await self._get(host, token, FrontendStatus)
+        try:
+            async with self._session.get(
+                self._url(host, "/v1/status"), headers=_bearer(token), timeout=TIMEOUT
+            ) as reply:
+                return FrontendStatus.model_validate_json(await _bounded(reply)) if reply.status == 200 else None
+        except (aiohttp.ClientError, TimeoutError, ValidationError, OSError) as error:
+            logger.debug("no status from %s: %s", host, error)
+            return None
 
     async def engine_metrics(self, host: str, token: str) -> str | None:
         """An engine's figures in Prometheus text, or None when it does not answer."""
@@ -53,18 +79,6 @@ class EngineClient:
     async def put_routes(self, host: str, token: str, routes: Routes) -> bool:
         """Tells a frontend where instances are; True when it took it."""
         return await self._put(host, token, "/v1/routes", routes)
-
-    async def _get(self, host: str, token: str, model: type[Status]) -> Status | None:
-        try:
-            async with self._session.get(
-                self._url(host, "/v1/status"), headers=_bearer(token), timeout=TIMEOUT
-            ) as reply:
-                if reply.status != 200:
-                    return None
-                return model.model_validate_json(await _bounded(reply))
-        except (aiohttp.ClientError, TimeoutError, ValidationError, OSError) as error:
-            logger.debug("no status from %s: %s", host, error)
-            return None
 
     async def _put(self, host: str, token: str, path: str, message: WireModel) -> bool:
         body = message.model_dump_json().encode()

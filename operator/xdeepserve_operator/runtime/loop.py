@@ -8,7 +8,7 @@ and no worker finishes one.
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import structlog
 
@@ -29,6 +29,14 @@ class Reconciler(Protocol):
 
     async def reconcile(self, namespace: str | None, name: str) -> float | None:
         """Brings one object closer to its spec."""
+
+
+@runtime_checkable
+class Glancing(Protocol):
+    """A reconciler that can tell cheaply that a pass would find nothing new."""
+
+    async def glance(self, namespace: str | None, name: str) -> float | None:
+        """Asked when nothing but the timer wakes an object: seconds to go on waiting, None when a pass is due."""
 
 
 class ReconcileLoop:
@@ -58,16 +66,19 @@ class ReconcileLoop:
         async with asyncio.TaskGroup() as group:
             while True:
                 await free.acquire()
-                key = await self.queue.take()
-                group.create_task(self._work(key)).add_done_callback(lambda _: free.release())
+                key, news = await self.queue.take()
+                group.create_task(self._work(key, news)).add_done_callback(lambda _: free.release())
 
-    async def _work(self, key: Key) -> None:
+    async def _work(self, key: Key, news: bool) -> None:
         failed, again_after = True, None
         started = self._monotonic()
         try:
             async with asyncio.timeout(RECONCILE_SECONDS):
-                reconciler = self._reconcilers[key.kind]
-                again_after = await reconciler.reconcile(key.namespace or None, key.name)
+                reconciler, named = self._reconcilers[key.kind], (key.namespace or None, key.name)
+                if not news and isinstance(reconciler, Glancing):
+                    again_after = await reconciler.glance(*named)
+                if again_after is None:
+                    again_after = await reconciler.reconcile(*named)
             failed = False
         except ApiError as error:
             logger.info(

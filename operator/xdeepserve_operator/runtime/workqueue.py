@@ -30,6 +30,7 @@ class _State:
     running: bool = False
     failures: int = 0
     rests_until: float = 0.0
+    news: bool = True  # whether anything but its own timer asks for the run
 
 
 @dataclass
@@ -51,7 +52,11 @@ class WorkQueue:
 
     def mark(self, key: Key, after: float = 0.0) -> None:
         """Asks for a run in ``after`` seconds at the latest; an earlier wish stays."""
+        self._schedule(key, after, news=True)
+
+    def _schedule(self, key: Key, after: float, *, news: bool) -> None:
         state = self._states.setdefault(key, _State())
+        state.news |= news
         due = max(asyncio.get_running_loop().time() + after, state.rests_until)
         if state.due is not None and state.due <= due:
             return
@@ -60,8 +65,8 @@ class WorkQueue:
             heapq.heappush(self._heap, (due, next(self._order), key))
             self._changed.set()
 
-    async def take(self) -> Key:
-        """Waits for the key that is due first and hands it out."""
+    async def take(self) -> tuple[Key, bool]:
+        """Waits for the key that is due first and hands it out, and whether anything but its own timer asked."""
         loop = asyncio.get_running_loop()
         while True:
             while self._heap and not self._valid(*self._heap[0]):
@@ -70,8 +75,9 @@ class WorkQueue:
             if wait is not None and wait <= 0:
                 key = heapq.heappop(self._heap)[2]
                 state = self._states[key]
+                news, state.news = state.news, False
                 state.due, state.running = None, True
-                return key
+                return key, news
             self._changed.clear()
             try:
                 async with asyncio.timeout(wait):
@@ -92,7 +98,7 @@ class WorkQueue:
         waits = [max(0.0, due - loop_time)] if due is not None and not failed else []
         waits += [again_after] if again_after is not None else []
         if waits:
-            self.mark(key, min(waits))
+            self._schedule(key, min(waits), news=failed)
         elif not state.failures and not rest:
             del self._states[key]
 

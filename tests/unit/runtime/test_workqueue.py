@@ -9,7 +9,7 @@ A, B = Key("Pod", "n", "a"), Key("Pod", "n", "b")
 
 async def taken(queue: WorkQueue) -> Key:
     async with asyncio.timeout(5):
-        return await queue.take()
+        return (await queue.take())[0]
 
 
 async def test_marks_fold_into_one_run():
@@ -70,7 +70,7 @@ async def test_takers_share_the_work_and_each_key_has_one_hand():
 
     async def worker():
         while True:
-            key = await queue.take()
+            key, _ = await queue.take()
             assert key not in hands
             hands.add(key)
             await asyncio.sleep(0)
@@ -88,3 +88,29 @@ async def test_takers_share_the_work_and_each_key_has_one_hand():
         task.cancel()
     await asyncio.gather(*workers, return_exceptions=True)
     assert set(seen) == set(keys)
+
+
+async def test_a_run_that_only_the_timer_asked_for_is_told_apart():
+    queue = WorkQueue()
+    queue.mark(A)
+    assert await queue.take() == (A, True)
+    queue.done(A, again_after=0.0)
+    assert await queue.take() == (A, False)
+    queue.mark(A)  # news while it runs
+    queue.done(A, again_after=0.0)
+    assert await queue.take() == (A, True)
+    queue.done(A, failed=True)
+    assert await queue.take() == (A, True), "what failed is tried in full"
+
+
+async def test_a_key_rests_after_a_long_pass_and_others_go_first():
+    queue = WorkQueue()
+    queue.mark(A)
+    await taken(queue)
+    queue.done(A, rest=0.1)
+    queue.mark(A)
+    queue.mark(B)
+    started = asyncio.get_running_loop().time()
+    assert await taken(queue) == B
+    assert await taken(queue) == A
+    assert asyncio.get_running_loop().time() - started >= 0.09
