@@ -61,4 +61,4 @@ def _holder(owner: Executor, replica: int, groups: Sequence[GroupView]) -> Holde
     for group in groups:
         dies[group.node] += group.dies
     since = format_time(min(group.created for group in groups))
-    return Holder(owner.key, replica, owner.gang, owner.spec.priority, since, dies)
+    return Holder(owner.key, replica, owner.spec.role, owner.gang, owner.spec.priority, since, dies)

@@ -8,7 +8,7 @@ from xdeepserve_operator.controllers.objects import leaving
 from xdeepserve_operator.controllers.ports import Clock, Object, Store
 from xdeepserve_operator.controllers.snapshot import Executor, instances
 from xdeepserve_operator.planner.conditions import READY, is_true
-from xdeepserve_operator.planner.deadline import Overdue, on_trial, overdue, resting
+from xdeepserve_operator.planner.deadline import Overdue, Part, on_trial, overdue, resting
 from xdeepserve_operator.planner.gang import Waiting
 from xdeepserve_operator.planner.instance import InstanceView
 from xdeepserve_operator.planner.recovery import Patience
@@ -31,11 +31,12 @@ class Trial:
             return None
         now = self._clock.now()
         gang = [mate for obj in mates if (mate := self._read(executor, obj)) is not None]
-        others = [instances(self._store, mate, {}, patience, now) for mate in gang]
-        if not any(on_trial(view) for part in (views, *others) for view in part):
+        others = [Part(mate.spec.role, instances(self._store, mate, {}, patience, now)) for mate in gang]
+        mine = Part(executor.spec.role, views)
+        if not any(on_trial(view) for part in (mine, *others) for view in part.views):
             return None
         given_back = any(self.rest(mate) is not None for mate in gang)
-        return overdue(views, others, executor.gang_timeout, now, mates_rest=given_back)
+        return overdue(mine, others, executor.gang_timeout, now, mates_rest=given_back)
 
     def _mates(self, executor: Executor) -> list[Object]:
         """The other TaskExecutors of its gang."""

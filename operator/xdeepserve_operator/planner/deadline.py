@@ -2,9 +2,9 @@
 
 A place is a plan; the scheduler may see what the plan did not: a taint, another tenant that was faster, a lack of
 memory. Until its first membership an instance is on trial: if some pod of it has no server ``timeout`` seconds after
-its DP groups were placed, it gives all of them back. So does the rest of its gang, unless every TaskExecutor of the
-gang has an instance that ran: a part of a gang serves nobody. Afterwards the gang rests for as long again, so that
-others get their turn.
+its DP groups were placed, it gives all of them back. So does the rest of its gang, unless of each type in it, prefill
+and decode, some instance ran: one type alone serves nobody. Afterwards the gang rests for as long again, so that others
+get their turn.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,10 +12,19 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from xdeepserve_operator.api.v1alpha1.base import RoleType
 from xdeepserve_operator.planner.conditions import find_condition, parse_time
 from xdeepserve_operator.planner.executorstatus import PLACED
 from xdeepserve_operator.planner.gang import Waiting
 from xdeepserve_operator.planner.instance import InstanceView
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The instances of one TaskExecutor."""
+
+    role: RoleType
+    views: Sequence[InstanceView]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +50,8 @@ def resting(executor: Mapping[str, Any], timeout_seconds: int, now: datetime) ->
 
 
 def overdue(
-    mine: Sequence[InstanceView],
-    mates: Sequence[Sequence[InstanceView]],
+    mine: Part,
+    mates: Sequence[Part],
     timeout_seconds: int,
     now: datetime,
     *,
@@ -50,14 +59,14 @@ def overdue(
 ) -> Overdue | None:
     """What to give back; None while nothing is due.
 
-    ``mates`` are the instances of each other TaskExecutor of the gang, ``mates_rest`` says that some gave theirs back.
+    ``mates`` are the gang's other TaskExecutors, ``mates_rest`` says that some of them gave their dies back.
     """
-    parts = [part for part in (mine, *mates) if part]
-    late = [(view, pod) for part in parts for view in part if (pod := _late(view, timeout_seconds, now))]
+    parts = [part for part in (mine, *mates) if part.views]
+    late = [(view, pod) for part in parts for view in part.views if (pod := _late(view, timeout_seconds, now))]
     due = {view.name for view, _ in late}
-    serving = all(any(view.epoch > 0 for view in part) for part in parts)
-    whole = not serving and bool(late or mates_rest)
-    back = tuple(view for view in mine if view.holds_dies and (whole or view.name in due))
+    ran = {part.role for part in parts if any(view.epoch > 0 for view in part.views)}
+    whole = ran < {part.role for part in parts} and bool(late or mates_rest)
+    back = tuple(view for view in mine.views if view.holds_dies and (whole or view.name in due))
     if not back:
         return None
     message = f"{late[0][1]} has no server after {timeout_seconds} s" if late else "the rest of the gang gave up"

@@ -2,7 +2,7 @@
 
 Only instances of a strictly lower priority are asked, and only if the unit then fits; the lowest priority first, the
 youngest first, and no more than needed: of those that would make room, each is spared if the unit fits without it. A
-gang that would lose the last instance of one of its TaskExecutors could not serve any more, so it gives up everything.
+gang that would lose its last prefill or its last decode instance could not serve any more, so it gives up everything.
 Nothing is ended here: the chosen ones leave as in a rollout, and finish their requests.
 """
 
@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from xdeepserve_operator.api.v1alpha1.base import RoleType
 from xdeepserve_operator.planner.placement import Placement, Request, holding, place
 from xdeepserve_operator.planner.servers import Server
 
@@ -20,6 +21,7 @@ class Holder:
 
     executor: str
     replica: int
+    role: RoleType
     gang: str
     priority: int
     since: str
@@ -67,8 +69,8 @@ def _fits(servers: Sequence[Server], requests: Sequence[Request], gone: Sequence
 def _whole_gangs(chosen: Sequence[Holder], holders: Sequence[Holder]) -> tuple[Holder, ...]:
     left: dict[str, Counter[str]] = defaultdict(Counter)
     for one in holders:
-        left[one.gang][one.executor] += 1
+        left[one.gang][one.role] += 1
     for one in chosen:
-        left[one.gang][one.executor] -= 1
-    broken = {gang for gang, executors in left.items() if 0 in executors.values()}
+        left[one.gang][one.role] -= 1
+    broken = {gang for gang, roles in left.items() if 0 in roles.values()}
     return (*chosen, *(one for one in holders if one.gang in broken and one not in chosen))

@@ -68,8 +68,8 @@ def decide(
     seen = replace(seen, roles=_means(recent))
     bounds = {one.name: one for one in spec.roles}
     mine = [role for role in seen.roles if role.name in bounds]
-    asked = seen.active + seen.latency.refused + sum(role.sequences for role in seen.roles)
-    last_request = now if asked or seen.latency.answers else state.last_request
+    asked = seen.active + seen.latency.news + sum(role.sequences for role in seen.roles)
+    last_request = now if asked else state.last_request
     needs = _needs(spec, objective, seen, mine, idle=now - last_request >= spec.behavior.idle_seconds)
     still = {role.name: why for role in mine if (why := _standstill(role, seen)) is not None}
     free = {role.name: needs[role.name].instances for role in mine if role.name not in still}

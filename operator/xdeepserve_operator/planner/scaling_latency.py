@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from flowserve.wire import FrontendStatus, Histogram
 
-Source = tuple[str, str]  # address and incarnation of a frontend
+Statuses = Mapping[tuple[str, str], FrontendStatus]  # by address and incarnation of the frontend
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +22,7 @@ class Latency:
     tpot: float | None = None
     answers: int = 0
     refused: int = 0  # requests that found no instance
+    news: int = 0  # of both, those since the look before
 
 
 @dataclass
@@ -29,7 +30,7 @@ class Window:
     """Samples of one deployment's frontends; times are seconds that never jump."""
 
     seconds: float = 30.0
-    _samples: deque[tuple[float, dict[Source, FrontendStatus]]] = field(default_factory=deque)
+    _samples: deque[tuple[float, Statuses]] = field(default_factory=deque)
 
     def add(self, now: float, statuses: Mapping[str, FrontendStatus]) -> None:
         """Takes what the frontends, by address, say now."""
@@ -41,16 +42,14 @@ class Window:
         """Percentiles and counts between the oldest and the newest sample."""
         if len(self._samples) < 2:
             return Latency()
-        old, new = self._samples[0][1], self._samples[-1][1]
-        first = [
-            _since(one.first_token, old[source].first_token if source in old else None) for source, one in new.items()
-        ]
-        each = [_since(one.per_token, old[source].per_token if source in old else None) for source, one in new.items()]
+        (_, old), (_, before), (_, new) = self._samples[0], self._samples[-2], self._samples[-1]
+        first = _first_tokens(new, old)
         return Latency(
             ttft=percentile_of(first, percentile),
-            tpot=percentile_of(each, percentile),
-            answers=sum(sum(one.counts) for one in first),
-            refused=sum(one.refused - (old[source].refused if source in old else 0) for source, one in new.items()),
+            tpot=percentile_of(_per_tokens(new, old), percentile),
+            answers=_count(first),
+            refused=_refused(new, old),
+            news=_count(_first_tokens(new, before)) + _refused(new, before),
         )
 
 
@@ -74,3 +73,19 @@ def _since(new: Histogram, old: Histogram | None) -> Histogram:
         return new
     counts = tuple(max(0, now - before) for now, before in zip(new.counts, old.counts, strict=True))
     return Histogram(bounds=new.bounds, counts=counts)
+
+
+def _first_tokens(new: Statuses, old: Statuses) -> list[Histogram]:
+    return [_since(one.first_token, old[key].first_token if key in old else None) for key, one in new.items()]
+
+
+def _per_tokens(new: Statuses, old: Statuses) -> list[Histogram]:
+    return [_since(one.per_token, old[key].per_token if key in old else None) for key, one in new.items()]
+
+
+def _refused(new: Statuses, old: Statuses) -> int:
+    return sum(one.refused - (old[key].refused if key in old else 0) for key, one in new.items())
+
+
+def _count(histograms: Sequence[Histogram]) -> int:
+    return sum(sum(one.counts) for one in histograms)

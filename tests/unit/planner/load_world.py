@@ -129,7 +129,8 @@ class LoadWorld:
             self._role("decode", "Decode", self.running, self.decode_queue),
         )
         served = prefill.serving > 0 and decode.serving > 0 and self.prefilling + self.running > 1
-        latency = Latency(self.ttft, self.tpot, 100, 0) if served else Latency(refused=round(self.refused))
+        refused = round(self.refused)
+        latency = Latency(self.ttft, self.tpot, answers=100) if served else Latency(refused=refused, news=refused)
         self.refused = 0.0
         active = self.prefill_queue + self.prefilling + self.decode_queue + self.running
         seen = Seen(roles, latency, active=round(active), frozen=self.frozen)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from xdeepserve_operator.planner.conditions import format_time
-from xdeepserve_operator.planner.deadline import overdue, resting
+from xdeepserve_operator.planner.deadline import Part, overdue, resting
 from xdeepserve_operator.planner.instance import InstanceView
 
 from .builders import NOW, instance, status
@@ -27,15 +27,20 @@ def running(replica: int = 0) -> InstanceView:
     return instance(status(0, epoch=1, state="Serving"), epoch=1, ready=True, replica=replica)
 
 
-def back(mine: list[InstanceView], *mates: InstanceView, rest: bool = False) -> list[int]:
-    others = [replace(view, name=f"mate-{view.replica}") for view in mates]
-    found = overdue(mine, [others], TIMEOUT, NOW, mates_rest=rest)
+def back(
+    mine: list[InstanceView], *mates: InstanceView, other_decode: InstanceView | None = None, rest: bool = False
+) -> list[int]:
+    """Replicas of a decode TaskExecutor to give back; ``mates`` are the prefill instances of its gang."""
+    others = [Part("Prefill", [replace(view, name=f"mate-{view.replica}") for view in mates])]
+    if other_decode is not None:
+        others.append(Part("Decode", [replace(other_decode, name="other-0")]))
+    found = overdue(Part("Decode", mine), others, TIMEOUT, NOW, mates_rest=rest)
     return [view.replica for view in found.views] if found else []
 
 
 def test_a_part_that_waits_too_long_for_the_scheduler_gives_everything_back() -> None:
     assert back([trial(0, age=61), trial(1, age=61, bound=False)]) == [0, 1]
-    found = overdue([trial(age=61, bound=False)], [], TIMEOUT, NOW)
+    found = overdue(Part("Decode", [trial(age=61, bound=False)]), [], TIMEOUT, NOW)
     assert found is not None
     assert "te-0-dp1-0 has no server after 60 s" in found.message
 
@@ -54,6 +59,12 @@ def test_the_whole_gang_gives_back_as_long_as_a_part_of_it_never_ran() -> None:
 
 def test_beside_what_ran_only_the_late_one_is_given_back() -> None:
     assert back([running(0), trial(1, age=61, bound=False)], running(0)) == [1]
+
+
+def test_one_role_more_that_finds_no_server_takes_nobody_along() -> None:
+    late = trial(age=61, bound=False)
+    assert back([late], running(), other_decode=running()) == [0]
+    assert back([running()], running(), other_decode=late) == []
 
 
 def test_who_finds_that_its_mates_gave_up_follows() -> None:

@@ -17,8 +17,8 @@ def ask(*dies: int) -> list[Request]:
 
 
 def holder(name: str, dies: int, *, priority: int = 0, node: str = "c0", since: str = "1", replica: int = 0) -> Holder:
-    gang, _, _ = name.partition("-")
-    return Holder(name, replica, gang, priority, since, {node: dies})
+    gang, _, role = name.partition("-")
+    return Holder(name, replica, "Prefill" if role == "prefill" else "Decode", gang, priority, since, {node: dies})
 
 
 def names(found: tuple[Holder, ...]) -> list[str]:
@@ -51,7 +51,7 @@ def test_one_whose_dies_do_not_help_is_spared() -> None:
     assert names(victims(servers, ask(8), 9, holders)) == ["useful"]
 
 
-def test_a_gang_that_loses_its_last_instance_of_a_role_gives_up_everything() -> None:
+def test_a_gang_that_loses_its_last_instance_of_a_type_gives_up_everything() -> None:
     holders = [
         holder("chat-decode", 8, since="2"),
         holder("chat-prefill", 1, node="c1", since="1"),
@@ -60,6 +60,8 @@ def test_a_gang_that_loses_its_last_instance_of_a_role_gives_up_everything() -> 
     assert sorted(names(victims([server("c0", 0)], ask(8), 9, holders))) == ["chat-decode", "chat-prefill"]
     spare = [*holders, holder("chat-decode", 8, node="c1", since="1", replica=1)]
     assert names(victims([server("c0", 0)], ask(8), 9, spare)) == ["chat-decode"]
+    another_role = [*holders, holder("chat-long", 8, node="c1", since="1")]
+    assert names(victims([server("c0", 0)], ask(8), 9, another_role)) == ["chat-decode"]
 
 
 @settings(max_examples=60)

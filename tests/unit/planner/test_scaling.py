@@ -32,7 +32,7 @@ def role(kind: RoleType, replicas: int, *, running: float = 0, silent: int = 0) 
 def look(
     spec: ScalingPolicySpec, *roles: RoleLoad, now: float = 100.0, state: State | None = None, **fields: Any
 ) -> dict[str, Decision]:
-    seen = Seen(**{"roles": roles, "latency": Latency(answers=1), **fields})
+    seen = Seen(**{"roles": roles, "latency": Latency(answers=1, news=1), **fields})
     decisions, _ = decide(spec, OBJECTIVE, seen, state or begin(now), now)
     return {one.role: one for one in decisions}
 
@@ -96,7 +96,7 @@ def test_idle_time_ends_everything_only_if_every_role_may_have_none() -> None:
 def test_a_refused_request_brings_both_roles_back_at_once() -> None:
     slow = {**AT_ONCE, "up": {"windowSeconds": 600, "maxStep": 1, "periodSeconds": 600}}
     roles = role("Prefill", 0), role("Decode", 0)
-    found = look(policy(0, behavior=slow), *roles, latency=Latency(refused=1))
+    found = look(policy(0, behavior=slow), *roles, latency=Latency(refused=1, news=1))
     assert {(one.after, one.reason) for one in found.values()} == {(1, "Demand")}
     quiet = look(policy(0, behavior=slow), *roles, latency=Latency(), state=State({}, 0.0))
     assert {(one.after, one.reason) for one in quiet.values()} == {(0, "Idle")}
@@ -119,5 +119,5 @@ def test_the_first_look_after_a_start_takes_nothing_down() -> None:
     spec, roles = policy(behavior=patient), (role("Prefill", 1), role("Decode", 5))
     state = begin(0.0)
     for second in range(0, 70, 10):
-        decisions, state = decide(spec, OBJECTIVE, Seen(roles, Latency(answers=1)), state, float(second))
+        decisions, state = decide(spec, OBJECTIVE, Seen(roles, Latency(answers=1, news=1)), state, float(second))
         assert decisions[1].after == (5 if second < 60 else 1)

@@ -29,20 +29,20 @@ def test_frontends_are_added_up_and_only_news_count() -> None:
     window.add(0, {"a": status("a1", 100, 0, 0, 0), "b": status("b1", 100, 0, 0, 0)})
     assert window.latency(95) == Latency(), "one sample is no difference"
     window.add(10, {"a": status("a1", 100, 0, 9, 0), "b": status("b1", 101, 0, 0, 0, refused=2)})
-    assert window.latency(50) == Latency(ttft=1000, tpot=None, answers=10, refused=2)
+    assert window.latency(50) == Latency(ttft=1000, tpot=None, answers=10, refused=2, news=12)
 
 
 def test_old_samples_leave_the_window() -> None:
     window = Window(30)
     for second in range(0, 100, 10):
         window.add(second, {"a": status("a1", second, 0, 0, 0)})
-    assert window.latency(95).answers == 30
+    assert (window.latency(95).answers, window.latency(95).news) == (30, 10)
 
 
 def test_a_frontend_that_started_anew_counts_from_nothing() -> None:
     window = Window(30)
     window.add(0, {"a": status("a1", 500, 0, 0, 0, refused=7)})
     window.add(10, {"a": status("a2", 3, 0, 0, 0)})
-    assert window.latency(95) == Latency(ttft=100, tpot=None, answers=3, refused=0)
+    assert window.latency(95) == Latency(ttft=100, tpot=None, answers=3, refused=0, news=3)
     window.add(20, {})
     assert window.latency(95) == Latency()
