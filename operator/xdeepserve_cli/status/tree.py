@@ -6,7 +6,7 @@ so that an object whose owner is gone is still seen: TaskExecutors without a dep
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from xdeepserve_operator.api import names
@@ -105,26 +105,29 @@ class _Trees:
     def _instance(self, executor: str, number: int, told: Mapping[str, Any] | None, groups: list[Object]) -> Branch:
         name = f"{executor}-{number}"
         shell = self._shells.get(f"{name}-shell")
-        below = [self._group(group) for group in sorted(groups, key=lambda group: group["spec"]["index"])]
         facts = {"epoch": told["epoch"], "revision": told["revision"]} if told is not None else {}
         ready = bool(told["ready"]) if told is not None else None
+        ordered = sorted(groups, key=lambda group: group["spec"]["index"])
+        below = [self._group(group, served=ready or None) for group in ordered]
         return Branch(
             "Instance", name, ready, facts=facts, children=(*([_pod(shell)] if shell is not None else []), *below)
         )
 
-    def _group(self, obj: Object) -> Branch:
+    def _group(self, obj: Object, *, served: bool | None) -> Branch:
+        """``served``: True when its whole instance serves; then a group that says nothing has joined."""
         spec, status = obj["spec"], obj.get("status", {})
         ranks = status.get("ranks") or ()
         dies = {rank["pod"]: [one["die"] for one in ranks if one["pod"] == rank["pod"]] for rank in ranks}
         facts = {
             "chip": spec["chip"],
             "node": spec["node"],
-            "state": ranks[0]["state"] if ranks else "Pending",
+            "state": ranks[0]["state"] if ranks else "Joined" if served else "Pending",
             "epoch": status.get("epoch", 0),
             "kvUsagePercent": status.get("kvUsagePercent", 0),
         }
         pods = [_pod(pod, dies.get(pod.name, ())) for pod in self._engines[_name(obj)]]
-        return _branch("DPGroup", obj, facts, pods)
+        branch = _branch("DPGroup", obj, facts, pods)
+        return replace(branch, ready=served, reason="Joined") if branch.ready is None and served else branch
 
 
 def _branch(kind: str, obj: Object, facts: Mapping[str, Any], children: Iterable[Branch]) -> Branch:

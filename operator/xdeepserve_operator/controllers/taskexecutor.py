@@ -200,7 +200,8 @@ class TaskExecutorReconciler:
     ) -> float | None:
         """Writes the statuses; answers when to come back."""
         now = self._clock.now()
-        await together(partial(self._report_rank, now=now), [rank for view in views for rank in view.ranks])
+        for view in views:
+            await together(partial(self._report_rank, now=now, mates=len(view.ranks)), view.ranks)
         goal, before = executor.goal, find_condition(executor.obj, READY) or {}
         verdict = executor_verdict(views, goal, waiting, str(before.get("reason", "")))
         roomless = next((one.message for replica, one in waiting.items() if goal.is_surge(replica)), "")
@@ -214,8 +215,8 @@ class TaskExecutorReconciler:
             return WAITING_SECONDS if views else None
         return STEADY_SECONDS if verdict.holds or waiting or verdict.reason in _SLOW_REASONS else UNSETTLED_SECONDS
 
-    async def _report_rank(self, rank: RankView, now: datetime) -> None:
+    async def _report_rank(self, rank: RankView, now: datetime, mates: int) -> None:
         group = rank.group and self._store.get("DPGroup", rank.group.namespace, rank.group.name)
-        status = group_status(group, rank, now) if group else None
+        status = group_status(group, rank, now, mates=mates) if group else None
         if group and status is not None:
             await self._cluster.update_status("DPGroup", group, status)

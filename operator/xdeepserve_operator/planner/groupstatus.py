@@ -2,6 +2,8 @@
 
 A status is written a few times in a group's life, not with every step of its start nor every request: nothing is said
 before the pod has its dies, the incarnation is given once the engine is a member, KV use is rounded to tens.
+Of an instance of many groups only the unusual is told: a group that joined without any trouble has no status, for its
+TaskExecutor says that the whole instance serves, and a new epoch alone, which changes every group, is not written.
 """
 
 from collections.abc import Mapping
@@ -14,10 +16,14 @@ from xdeepserve_operator.planner.instance import RankView
 
 _SILENT = frozenset({"Hung", "Crashed"})
 _KV_STEP = 10
+MANY = 64  # groups of an instance
 
 
-def group_status(obj: Mapping[str, Any], rank: RankView, now: datetime) -> dict[str, Any] | None:
-    """The status to write into the DPGroup ``obj``; None while there is nothing to say."""
+def group_status(obj: Mapping[str, Any], rank: RankView, now: datetime, *, mates: int = 1) -> dict[str, Any] | None:
+    """The status to write into the DPGroup ``obj``; None while there is nothing to say.
+
+    ``mates``: DP groups of its instance.
+    """
     pod, group = rank.pod, rank.group
     state = _state(rank)
     if group is None or pod is None or not pod.node or (state == "Starting" and not pod.dies):
@@ -46,7 +52,17 @@ def group_status(obj: Mapping[str, Any], rank: RankView, now: datetime) -> dict[
         error=str(pod.error or "")[:MESSAGE_LIMIT] if state != "Joined" else "",
     ).to_wire()
     reason = rank.fault.reason if rank.fault is not None else state
-    return status | {"conditions": [condition_for(obj, READY, state == "Joined", reason, message, now)]}
+    status |= {"conditions": [condition_for(obj, READY, state == "Joined", reason, message, now)]}
+    return None if mates > MANY and _usual(obj.get("status"), status, state) else status
+
+
+def _usual(before: Mapping[str, Any] | None, status: Mapping[str, Any], state: RankState) -> bool:
+    """Whether the status is what everybody would expect who knows the one before."""
+    if not before:
+        return state in ("Starting", "Joined")
+    told = [(one["type"], one["status"], one["reason"]) for one in before.get("conditions") or ()]
+    telling = [(one["type"], one["status"], one["reason"]) for one in status["conditions"]]
+    return told == telling and before.get("ranks") == status["ranks"] and before.get("error", "") == status["error"]
 
 
 def _state(rank: RankView) -> RankState:

@@ -85,3 +85,11 @@ def test_objects_without_a_status_are_shown(status: dict[str, Any]):
     (tree,) = trees(World([], [new], [], []))
     assert tree.ready is None
     assert tree.document()["serving"] == "0/0"
+
+
+def test_a_group_that_says_nothing_is_as_its_instance():
+    silent = world.group("wide", 0) | {"status": {}}
+    for ready in (True, False):
+        (tree,) = trees(World([], [world.executor("wide", dp=1, ready=ready)], [silent], []))
+        group = tree.children[0].children[0]
+        assert (group.ready, group.reason) == ((True, "Joined") if ready else (None, ""))

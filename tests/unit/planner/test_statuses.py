@@ -134,3 +134,22 @@ def test_an_injury_is_read_from_conditions(observed: float | None, executors: li
 def test_recovery_is_in_milliseconds() -> None:
     assert milliseconds(NOW, at(1.25)) == 1250
     assert milliseconds(at(1), NOW) == 0
+
+
+def test_of_many_groups_only_the_unusual_is_told() -> None:
+    def told(before: dict[str, Any] | None, rank: RankView) -> dict[str, Any] | None:
+        obj = GROUP | ({"status": before} if before is not None else {})
+        return group_status(obj, rank, NOW, mates=768)
+
+    joined = instance(status(0, epoch=3, state="Serving")).ranks[0]
+    later = instance(status(0, epoch=4, state="Serving")).ranks[0]
+    hung = instance(status(0, epoch=3, state="Serving"), fault=Fault("Hung", "silent")).ranks[0]
+    assert told(None, joined) is None, "its TaskExecutor says that the whole instance serves"
+    trouble = told(None, hung)
+    assert trouble is not None
+    assert trouble["conditions"][0]["reason"] == "Hung"
+    assert told(trouble, hung) is None, "said once"
+    recovered = told(trouble, joined)
+    assert recovered is not None
+    assert recovered["conditions"][0]["status"] == "True"
+    assert told(recovered, later) is None, "a new epoch changes every group: it is not written"
