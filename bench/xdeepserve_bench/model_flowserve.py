@@ -47,7 +47,7 @@ class Flowserve:
         self._draw = np.random.default_rng(SEED)
 
     def decode(self, batch: int, prompt: int, steps: int) -> dict[str, Any]:
-        """The median of `steps` steps, greedy, after prompts of `prompt` tokens; and the bytes that the last step touched."""
+        """The median of `steps` greedy steps after prompts of `prompt` tokens, and the bytes that a step touches."""
         sequences = [SequenceKV(self._pool) for _ in range(batch)]
         first = [
             run(self._model.prefill(self._tokens(prompt), 0, one, self._experts), timeout=LIMIT_SECONDS)

@@ -20,6 +20,7 @@ from flowserve.model.arrays import FloatArray
 from flowserve.model.attention import MlaWeights
 from flowserve.model.functional import softmax_inplace
 from flowserve.model.linear import MAX_PANEL, multiply
+from flowserve.model.plan import DecodePlan
 from flowserve.model.rope import Rotations
 
 TILE_TOKENS = 64
@@ -40,11 +41,15 @@ class _Bucket:
 class DecodeAttention:
     """An `Attention` over the last token of each of `sequences`, which was appended before."""
 
-    def __init__(self, sequences: Sequence[SequenceKV], rotations: Rotations) -> None:
-        """`sequences`: one or more, all of one pool. `rotations`: c64[rows, rope / 2], at least as many rows."""
+    def __init__(self, sequences: Sequence[SequenceKV], rotations: Rotations, plan: DecodePlan | None = None) -> None:
+        """`sequences`: one or more, all of one pool. `rotations`: c64[rows, rope / 2], at least as many rows.
+
+        With a `plan`, it has as many rows as `rotations`; without one, buffers are made anew.
+        """
         self._pool = sequences[0].pool
         self._live = len(sequences)
         self._rotations = rotations
+        self._plan = plan
         last = [(s.blocks[(s.length - 1) // s.pool.block_size], (s.length - 1) % s.pool.block_size) for s in sequences]
         self._slots: Index = np.array(last, dtype=np.intp).T
         self._buckets = _buckets(sequences, self._pool)
@@ -53,28 +58,29 @@ class DecodeAttention:
         queries, latent = weights.project(x, self._rotations)
         blocks, offsets = self._slots
         self._pool.store(weights.layer, blocks, offsets, latent[: self._live])
-        context = self._attend(_absorb_keys(weights, queries), weights)
-        heads = np.empty((len(x), weights.heads, weights.v_up.shape[2]), np.float32)
-        multiply(context.swapaxes(0, 1), weights.v_up, heads.swapaxes(0, 1))
-        return weights.out(heads.reshape(len(x), -1))
+        plan = self._plan or DecodePlan.of(
+            len(x), weights.heads, weights.kv_rank, latent.shape[1] - weights.kv_rank, weights.v_up.shape[2]
+        )
+        _absorb_keys(weights, queries, plan.queries)
+        self._attend(weights, plan)
+        multiply(plan.context.swapaxes(0, 1), weights.v_up, plan.values.swapaxes(0, 1))
+        return weights.out(plan.values.reshape(len(x), -1))
 
-    def _attend(self, queries: FloatArray, weights: MlaWeights) -> FloatArray:
-        """Queries f32[T, heads, width] -> mean compressed KV f32[T, heads, kv_rank], zero in rows that are not live."""
-        heads, width = queries.shape[1:]
-        context = np.zeros((len(queries), heads, weights.kv_rank), np.float32)
+    def _attend(self, weights: MlaWeights, plan: DecodePlan) -> None:
+        """The mean compressed KV that each query of the plan attends to; what lies in rows that are not live stays."""
+        _, heads, width = plan.queries.shape
         for bucket in self._buckets:
             count, _, tokens = bucket.mask.shape
             latent = self._pool.fetch(weights.layer, bucket.tables).reshape(count, tokens, width)
             scores = np.empty((count, heads, tokens), np.float32)
             np.matmul(
-                queries[bucket.rows, None],
+                plan.queries[bucket.rows, None],
                 latent.reshape(count, -1, bucket.tile, width).swapaxes(2, 3),
                 out=scores.reshape(count, heads, -1, bucket.tile).swapaxes(1, 2),
             )
             scores += bucket.mask
             softmax_inplace(scores)
-            context[bucket.rows] = _mean(scores, latent[:, :, : weights.kv_rank])
-        return context
+            plan.context[bucket.rows] = _mean(scores, latent[:, :, : weights.kv_rank])
 
 
 def _mean(weights: FloatArray, rows: FloatArray) -> FloatArray:
@@ -87,17 +93,11 @@ def _mean(weights: FloatArray, rows: FloatArray) -> FloatArray:
     return mean
 
 
-def _absorb_keys(weights: MlaWeights, queries: FloatArray) -> FloatArray:
+def _absorb_keys(weights: MlaWeights, queries: FloatArray, out: FloatArray) -> None:
     """Queries f32[T, heads, nope + rope] against expanded keys -> f32[T, heads, width] against latent rows."""
-    rotary = queries[:, :, weights.nope :]
-    absorbed = np.empty((*queries.shape[:2], weights.kv_rank + rotary.shape[2]), np.float32)
-    multiply(
-        queries[:, :, : weights.nope].swapaxes(0, 1),
-        weights.k_up,
-        absorbed[:, :, : weights.kv_rank].swapaxes(0, 1),
-    )
-    absorbed[:, :, weights.kv_rank :] = rotary
-    return absorbed
+    nope, rank = weights.nope, weights.kv_rank
+    multiply(queries[:, :, :nope].swapaxes(0, 1), weights.k_up, out[:, :, :rank].swapaxes(0, 1))
+    out[:, :, rank:] = queries[:, :, nope:]
 
 
 def _buckets(sequences: Sequence[SequenceKV], pool: BlockPool) -> list[_Bucket]:

@@ -19,7 +19,7 @@ from flowserve.model.decode import DecodeAttention
 from flowserve.model.decoder import DecoderLayer
 from flowserve.model.experts import Experts
 from flowserve.model.functional import rms_norm
-from flowserve.model.linear import padded
+from flowserve.model.plan import DecodePlans
 from flowserve.model.prefill import PrefillAttention
 from flowserve.model.rope import Rotations, rotations
 from flowserve.model.weights import EMBEDDING, FINAL_NORM, HEAD, Weights
@@ -37,6 +37,7 @@ class Model:
         self._embedding = weights.table(EMBEDDING)
         self._norm = weights.vector(f"{FINAL_NORM}.weight")
         self._head = weights.linear(HEAD)
+        self.plans = DecodePlans(self.config)
         self._frequencies = self.config.rope.frequencies()
 
     def new_pool(self, num_blocks: int, block_size: int, *, int8: bool = False) -> BlockPool:
@@ -78,10 +79,10 @@ class Model:
             raise ValueError(f"a decode batch of {batch} rows is above the model's {self.max_batch}")
         self._check(tokens, positions)
         _append(kv, positions.tolist(), 1)
-        filled = np.zeros((2, padded(batch)), np.int32)
-        filled[:, :batch] = tokens, positions
-        attention = DecodeAttention(kv, self.rotations(filled[1]))
-        hidden = yield from self.forward(self.embed(filled[0]), attention, experts, batch)
+        plan = self.plans[batch]
+        plan.fill(tokens, positions)
+        attention = DecodeAttention(kv, self.rotations(plan.positions), plan)
+        hidden = yield from self.forward(self.embed(plan.tokens), attention, experts, batch)
         return self.logits(hidden)[:batch]
 
     def idle(self, experts: Experts) -> Steps[None]:

@@ -90,6 +90,20 @@ def test_a_decode_row_is_the_same_bit_for_bit_in_any_batch(model: Model, local: 
             np.testing.assert_array_equal(batch[place], alone[row])
 
 
+def test_batches_share_the_plans_of_few_sizes_and_repeat_themselves(
+    weights: Weights, local: LocalExperts, pool: BlockPool
+) -> None:
+    model = Model(weights, max_batch=8)
+    sequences = started(model, local, pool)
+    draws = np.random.default_rng(4).integers(3, 320, (8, 8))
+    runs = []
+    for _ in range(2):  # the second time every plan is dirty from another size
+        runs.append([step(model, local, sequences[:size], draws[size - 1, :size]) for size in (8, 1, 3, 7, 2, 5)])
+    for first, second in zip(*runs, strict=True):
+        np.testing.assert_array_equal(first, second)
+    assert len(model.plans) == 4, "2, 4, 6 and 8 rows"
+
+
 def test_experts_spread_over_ranks_give_the_result_of_one_process(
     model: Model, local: LocalExperts, pool: BlockPool, weights: Weights
 ) -> None:
