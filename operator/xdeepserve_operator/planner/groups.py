@@ -43,6 +43,11 @@ class GroupView:
     created: datetime = _LONG_AGO
 
     @property
+    def instance(self) -> tuple[str, str, int]:
+        """Namespace, TaskExecutor and replica it belongs to."""
+        return self.namespace, self.executor, self.replica
+
+    @property
     def preempted(self) -> bool:
         """Whether its dies are meant for somebody else."""
         return self.leaving is not None and self.leaving.reason == "Preempted"

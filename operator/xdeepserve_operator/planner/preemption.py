@@ -2,7 +2,8 @@
 
 Only instances of a strictly lower priority are asked, and only if the unit then fits; the lowest priority first, the
 youngest first, and no more than needed: of those that would make room, each is spared if the unit fits without it. A
-gang that would lose its last prefill or its last decode instance could not serve any more, so it gives up everything.
+gang that would lose its last prefill or its last decode instance could not serve any more, so it gives up everything;
+the rest of it comes first, for as long as the chosen ones stand, the same answer is given again.
 Nothing is ended here: the chosen ones leave as in a rollout, and finish their requests.
 """
 
@@ -73,4 +74,4 @@ def _whole_gangs(chosen: Sequence[Holder], holders: Sequence[Holder]) -> tuple[H
     for one in chosen:
         left[one.gang][one.role] -= 1
     broken = {gang for gang, roles in left.items() if 0 in roles.values()}
-    return (*chosen, *(one for one in holders if one.gang in broken and one not in chosen))
+    return (*(one for one in holders if one.gang in broken and one not in chosen), *chosen)

@@ -108,8 +108,13 @@ def dies_held(
 
 
 def dies_freeing(pods: Iterable[Mapping[str, Any]], groups: Iterable[GroupView]) -> Counter[str]:
-    """Those of the dies held that will be free without anybody's doing: what leaves, ends or belongs to nothing."""
+    """Those of the dies held that will be free without anybody's doing: what leaves, ends or belongs to nothing.
+
+    An instance leaves as a whole, even if so far only some of its groups say so.
+    """
     known = {(view.namespace, view.name): view for view in groups}
+    leaving = {view.instance for view in known.values() if view.leaving is not None}
+    going = {key for key, view in known.items() if view.deleted or view.instance in leaving}
     freeing: Counter[str] = Counter()
     bound: set[tuple[str, str, str]] = set()
     for pod in pods:
@@ -122,16 +127,12 @@ def dies_freeing(pods: Iterable[Mapping[str, Any]], groups: Iterable[GroupView])
         bound.add((namespace, group, attempt))
         view = known.get((namespace, group))
         abandoned = bool(group) and (view is None or str(view.attempt) != attempt)
-        if "deletionTimestamp" in metadata or abandoned or (view is not None and _goes(view)):
+        if "deletionTimestamp" in metadata or abandoned or (namespace, group) in going:
             freeing[node] += dies_requested(pod)
     for (namespace, name), view in known.items():
-        if _goes(view) and (namespace, name, str(view.attempt)) not in bound:
+        if (namespace, name) in going and (namespace, name, str(view.attempt)) not in bound:
             freeing[view.node] += view.dies
     return freeing
-
-
-def _goes(view: GroupView) -> bool:
-    return view.deleted or view.leaving is not None
 
 
 def survey(

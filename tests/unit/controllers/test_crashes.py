@@ -78,3 +78,26 @@ async def test_dying_at_any_write_changes_nothing_in_the_end(happens) -> None:  
         await happens(world)
         assert await world.settle_with_crash(at_write=write)
         assert picture(world) == expected, f"died at write {write}: {calm.api.writes[write]}"
+
+
+async def more_important(world: World) -> None:
+    """Another deployment needs both 910C servers whole."""
+    await world.settle()
+    roles = [manifests.role("prefill", "Prefill"), manifests.role("decode", "Decode", dp=2, tp=16)]
+    urgent = manifests.deployment("urgent", roles)
+    urgent["spec"]["priority"] = 10
+    world.api.add("ModelDeployment", urgent)
+
+
+async def test_dying_while_dies_change_hands_leaves_them_with_the_more_important() -> None:
+    calm = await start()
+    await more_important(calm)
+    first = len(calm.api.writes)
+    await calm.settle()
+    assert calm.ready("ModelDeployment", "urgent")[0]
+    expected, last = picture(calm), len(calm.api.writes)
+    for write in range(first, last):
+        world = await start()
+        await more_important(world)
+        assert await world.settle_with_crash(at_write=write)
+        assert picture(world) == expected, f"died at write {write}: {calm.api.writes[write]}"

@@ -164,3 +164,8 @@ def test_dies_that_come_free_by_themselves() -> None:
     assert dies_freeing([ending, leaving, staying, orphan], groups) == Counter({"n0": 3, "n1": 1})
     old_attempt = pod("te-1-dp0-0")
     assert dies_freeing([old_attempt], [replace(groups[1], attempt=1)]) == Counter({"n0": 1})
+
+
+def test_an_instance_that_leaves_frees_the_dies_of_all_its_groups() -> None:
+    groups = [group(0, leaving=Departure("Preempted", NOW)), group(1, node="n1"), group(0, replica=1, node="n2")]
+    assert dies_freeing([], groups) == Counter({"n0": 1, "n1": 1})
