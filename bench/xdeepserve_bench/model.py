@@ -23,6 +23,7 @@ from xdeepserve_cluster.progress import Progress
 from xdeepserve_demo.assets import models
 from xdeepserve_demo.session import MODEL
 
+DEMO = ("austen-deepseek-v3", MODEL)  # the trained model, where it is there
 PYTHON_VARIABLE = "XDEEPSERVE_BENCH_PYTHON"
 PEERS = {"transformers": "transformers", "vLLM": "vllm"}  # and the module that must be there
 BATCHES = (1, 8, 32)
@@ -68,10 +69,13 @@ class Worker:
 def run(*, quick: bool) -> Report:
     """Runs it; progress goes to standard error."""
     report, progress, plan = Report("model"), Progress(), QUICK if quick else FULL
-    with progress.step(f"the demo's model ({MODEL})"):
-        demo = _compare(models() / MODEL, ["transformers"], plan, prefill=False)
+    name = next(name for name in DEMO if (models() / name / "model.safetensors").exists())
+    with progress.step(f"the demo's model ({name})"):
+        demo = _compare(models() / name, ["transformers"], plan, prefill=False)
     for batch, bar in ((1, 4.0), (8, None), (32, 2.0)):
         report.measures.append(_ratio(f"decode, demo model, batch {batch}", "transformers", demo, batch, bar))
+    with progress.step("the demo's model in INT8"):
+        report.measures += _int8(models() / name)
     with tempfile.TemporaryDirectory(prefix="xdeepserve-bench-") as root:
         with progress.step("a random checkpoint of 297 M parameters"):
             checkpoint = model_checkpoint.make(Path(root))
@@ -83,6 +87,28 @@ def run(*, quick: bool) -> Report:
     report.measures.append(_ratio(f"prefill of {LONG_PROMPT}, 297 M parameters", peer, large, "prefill", 1.0))
     report.measures.append(_bandwidth(large["flowserve"], plan))
     return report
+
+
+def _int8(checkpoint: Path) -> Iterator[Measure]:
+    with _worker([sys.executable, "-m", f"{__package__}.model_int8"], checkpoint) as worker:
+        found = worker("compare")
+    yield Measure("INT8, greedy agreement with float32", found["agreement"], "", bar=0.97, better="higher")
+    yield Measure(
+        name="INT8, perplexity",
+        value=found["perplexity_int8"],
+        unit="",
+        against="float32",
+        against_value=found["perplexity"],
+        bar=1.02,
+    )
+    yield Measure(
+        name="INT8, weights in memory",
+        value=found["bytes_int8"] / 2**20,
+        unit="MiB",
+        against="float32",
+        against_value=found["bytes"] / 2**20,
+        bar=0.4,
+    )
 
 
 Times = dict[str, dict[Any, float]]  # by runtime; then by batch: seconds a step; "prefill": seconds; empty: not there
