@@ -20,6 +20,7 @@ from typing import Final, TypeAlias
 
 from xccl.errors import CorruptField, EventMismatch, PeerLost
 from xccl.memory import MappedMemory, RemoteMemory
+from xccl.operations import Store, batch
 from xccl.steps import Steps
 
 Lost: TypeAlias = Callable[[], PeerLost | None]
@@ -33,10 +34,13 @@ def publish(memory: RemoteMemory, offset: int, word: int, first: int, second: in
     if isinstance(memory, MappedMemory) and (fields := memory.at_once) is not None:
         fields.publish(offset, word, first, second)
         return
-    yield from memory.store(offset + 8, first)
-    yield from memory.store(offset + 16, second)
-    yield from memory.store(offset + 24, _seal(word, first, second))
-    yield from memory.store(offset, word)
+    stores = (
+        Store(offset + 8, first),
+        Store(offset + 16, second),
+        Store(offset + 24, _seal(word, first, second)),
+        Store(offset, word),
+    )
+    yield from batch(memory, stores)
 
 
 def await_word(memory: RemoteMemory, offset: int, least: int, lost: Lost) -> Steps[int]:

@@ -244,9 +244,8 @@ def test_forgetting_the_acknowledgement_is_found_as_a_deadlock(world: Any, monke
 
 @pytest.mark.parametrize("world", [p2p_world, vote_world, dispatch_world])
 def test_publishing_word_first_is_found(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    last = "    yield from memory.store(offset, word)\n"
-    source_first = "    yield from memory.store(offset + 8, first)\n"
-    word_first = mutant(field.publish, source_first, last + source_first)
+    payload_first, word = "Store(offset + 8, first),", "Store(offset, word),"
+    word_first = mutant(field.publish, payload_first, word + payload_first)
     monkeypatch.setattr(alltoall, "publish", word_first)
     monkeypatch.setattr(ring, "publish", word_first)
     with pytest.raises(Violation):

@@ -239,9 +239,8 @@ def test_a_peer_killed_in_the_middle_of_a_dispatch_is_noticed_at_once(
         run(group.vote(1), timeout=10)  # where the victim had published everything, this finds it
 
     pid = fork(victim)
-    with wires[0], wires[1], die(0) as endpoint:
-        with pytest.raises(PeerLost, match="rank 1"):
-            survive(endpoint)
+    with wires[0], wires[1], die(0) as endpoint, pytest.raises(PeerLost, match="rank 1"):
+        survive(endpoint)
     assert exit_status(pid) == -signal.SIGKILL
 
 

@@ -31,7 +31,7 @@ from xccl.alltoall import AllToAll, Dispatched
 from xccl.atomics import Offsets
 from xccl.layout import GroupMap, Layout, RingMap
 from xccl.memory import Buffer, MappedMemory, Rows, octets
-from xccl.operations import Read
+from xccl.operations import Read, Store
 from xccl.push import Push, Pushed
 from xccl.region import Reference
 from xccl.ring import Ring
@@ -189,6 +189,8 @@ def _frozen(value: Any) -> Hashable:
             return value.start, value.stop
         case Read():
             return value.offset, _frozen(value.into)
+        case Store():
+            return value.offset, value.value
         case tuple() | list():
             return tuple(_frozen(item) for item in value)
         case dict():
