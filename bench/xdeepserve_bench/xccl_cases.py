@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xccl import Channel, CompletionQueue, Group, Layout, run
+from xccl.atomics import NATIVE, gathered_sum
 from xccl.routing import Floats, Route, route, weighted_sum
 from xdeepserve_bench.xccl_links import LINKS, TIMEOUT, Bytes, Link, endpoint
 
@@ -133,20 +134,19 @@ def _mpi_layers(batch: Batch, count: int) -> list[float]:
         rows = int(arriving.sum())
         np.multiply(tokens[:rows], np.float32(2), out=y[:rows])
         world.Alltoallv([y, arriving * hidden, MPI.FLOAT], [returned, out * hidden, MPI.FLOAT])
-        return _sum_by_blocks(returned, sent, batch.weights)
+        return _summed(returned, sent, batch.weights)
 
     return _timed(layer, world.Barrier, batch.x, count)
 
 
-def _sum_by_blocks(rows: Floats, sent: Route, weights: Floats) -> Floats:
+def _summed(rows: Floats, sent: Route, weights: Floats) -> Floats:
     """The weighted sum in the way that XCCL's combine does it, so that the comparison is of the communication."""
+    if not NATIVE:
+        return weighted_sum(rows, sent.order, weights)
     combined = np.empty((weights.shape[0], rows.shape[1]), np.float32)
-    for tokens, order, pieces in sent.blocks(TOP_K, (1 << 20) // (4 * rows.shape[1])):
-        block = np.empty((order.size, rows.shape[1]), np.float32)
-        for target, skip, piece in pieces:
-            first = sent.offsets[target] + skip
-            block[piece] = rows[first : first + piece.stop - piece.start]
-        combined[tokens] = weighted_sum(block, order, weights[tokens])
+    row_bytes = rows.shape[1] * rows.itemsize
+    which, offsets = sent.where([offset * row_bytes for offset in sent.offsets], row_bytes)
+    gathered_sum((rows.data,), combined, np.zeros_like(which), offsets, weights)
     return combined
 
 

@@ -19,10 +19,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from xccl.atomics import gathered_sum
 from xccl.errors import CorruptField
 from xccl.field import Lost, await_field, publish
 from xccl.layout import GroupMap, Kind, Layout
-from xccl.memory import MappedMemory, RemoteMemory
+from xccl.memory import MappedMemory, RemoteMemory, mapped
 from xccl.quantise import dequantise, quantise
 from xccl.routing import Floats, Route, weighted_sum
 from xccl.steps import Steps
@@ -109,9 +110,14 @@ class AllToAll:
         for target, (offset, count) in enumerate(fields):
             if count != sent.counts[target] or offset + count > most:
                 raise CorruptField(f"rank {target} returns rows {offset}+{count}, was sent {sent.counts[target]}")
-        # Block by block of tokens, so that rows are summed while they are in the cache.
-        combined = np.empty((weights.shape[0], self._layout.hidden), np.float32)
         at = [self._map.returned(event) + offset * self._layout.row_bytes for offset, _ in fields]
+        combined = np.empty((weights.shape[0], self._layout.hidden), np.float32)
+        memories = mapped(self._memories)
+        if memories is not None and weights.size:
+            which, offsets = sent.where(at, self._layout.row_bytes)
+            gathered_sum(memories, combined, which, offsets, weights)
+            return combined
+        # Block by block of tokens, so that rows are summed while they are in the cache.
         for tokens, order, pieces in sent.blocks(weights.shape[1], _BLOCK_BYTES // self._layout.row_bytes):
             rows = np.empty((order.size, self._layout.hidden), np.float32)
             for target, skip, piece in pieces:

@@ -79,6 +79,21 @@ def fields_over(words: Words) -> Fields | None:
     return words if _native is not None and isinstance(words, _native.Words) else None
 
 
+def gathered_sum(
+    memories: tuple[mmap | bytearray | memoryview, ...],
+    out: NDArray[np.float32],
+    which: NDArray[np.int64],
+    offsets: NDArray[np.int64],
+    weights: NDArray[np.float32],
+) -> None:
+    """out[t] = Σ_k weights[t, k] · row(t, k), f32[T, H], in the order of k; only where there is compiled code.
+
+    row(t, k) lies at offsets[t, k] bytes of memories[which[t, k]]. The result is NumPy's, bit for bit.
+    """
+    assert _native is not None
+    _native.weighted_sum(memories, out, which, offsets, weights)
+
+
 class InterpretedWords:
     """`Words` without compiled code."""
 

@@ -7,7 +7,7 @@ for its answer; over shared memory they finish at once. A caller's own segment h
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from mmap import mmap
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -132,6 +132,12 @@ def _copy(target: memoryview, source: memoryview) -> None:
         target[:] = source
     else:
         np.copyto(np.frombuffer(target, np.uint8), np.frombuffer(source, np.uint8))
+
+
+def mapped(memories: Sequence[RemoteMemory]) -> tuple[mmap | bytearray, ...] | None:
+    """The buffers of `memories`, if compiled code may work on all of them at once."""
+    found = tuple(m.buffer for m in memories if isinstance(m, MappedMemory) and m.at_once is not None)
+    return found if len(found) == len(memories) else None
 
 
 def octets(buffer: Buffer) -> memoryview:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -30,6 +30,16 @@ class Route:
     experts: NDArray[np.int32]
     offsets: tuple[int, ...]
     counts: tuple[int, ...]
+
+    def where(self, at: Sequence[int], row_bytes: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """For each pair (t, k): its rank, and the offset of its row if those of rank r lie one by one from at[r] on."""
+        which = np.empty(self.order.size, np.int64)
+        offsets = np.empty(self.order.size, np.int64)
+        counts = np.array(self.counts)
+        which[self.order] = np.repeat(np.arange(counts.size), counts)
+        first = np.array(at) - np.array(self.offsets) * row_bytes
+        offsets[self.order] = np.repeat(first, counts) + np.arange(self.order.size) * row_bytes
+        return which, offsets
 
     def blocks(self, top_k: int, rows: int) -> Iterator[Block]:
         """The pairs in blocks of whole tokens with at most `rows` pairs, but at least one token."""

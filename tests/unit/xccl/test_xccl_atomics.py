@@ -119,3 +119,34 @@ def test_the_compiled_words_are_atomics_on_arm(tmp_path: Path) -> None:
     instructions = set(re.findall(r"^\s+(stlr|ldar|ldapr|ldaddal)\b", assembly.read_text(), re.MULTILINE))
     assert {"stlr", "ldaddal"} < instructions
     assert instructions & {"ldar", "ldapr"}
+
+
+@pytest.mark.skipif(not atomics.NATIVE, reason="built without a C compiler")
+class TestGatheredSum:
+    """out[t] = Σ_k weights[t, k] · row(t, k)."""
+
+    @pytest.mark.parametrize("width", [1, 63, 64, 65, 200])
+    def test_it_is_numpy_s_sum_bit_for_bit(self, width: int) -> None:
+        rng = np.random.default_rng(width)
+        sources = [rng.standard_normal((9, width)).astype(np.float32) for _ in range(2)]
+        which, rows = rng.integers(0, 2, (5, 3)), rng.integers(0, 9, (5, 3))
+        weights = rng.standard_normal((5, 3)).astype(np.float32)
+        out = np.empty((5, width), np.float32)
+        buffers = tuple(bytearray(source) for source in sources)
+        atomics.gathered_sum(buffers, out, which, rows * width * 4, weights)
+        picked = np.array(
+            [[sources[w][r] for w, r in zip(*pair, strict=True)] for pair in zip(which, rows, strict=True)]
+        )
+        assert np.array_equal(out, (picked * weights[:, :, np.newaxis]).sum(axis=1))
+
+    @pytest.mark.parametrize(("which", "offset"), [(1, 0), (-1, 0), (0, 4), (0, -4), (0, 2), (0, 1 << 62)])
+    def test_a_row_outside_of_its_memory_is_refused(self, which: int, offset: int) -> None:
+        out, weights = np.empty((1, 4), np.float32), np.ones((1, 1), np.float32)
+        with pytest.raises(IndexError):
+            atomics.gathered_sum((bytearray(16),), out, np.array([[which]]), np.array([[offset]]), weights)
+
+    def test_arrays_that_do_not_fit_are_refused(self) -> None:
+        good = [np.empty((1, 4), np.float32), np.zeros((1, 1), np.int64), np.zeros((1, 1), np.int64)]
+        for weights in (np.ones((2, 1), np.float32), np.ones((1, 2), np.float32), np.ones((1, 1), np.float64)):
+            with pytest.raises(ValueError, match="do not fit each other"):
+                atomics.gathered_sum((bytearray(16),), *good, weights)  # type: ignore[arg-type]
