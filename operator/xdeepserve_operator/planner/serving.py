@@ -17,6 +17,7 @@ from xdeepserve_operator.planner.pods import PodView
 from xdeepserve_operator.planner.progress import PROGRESSING
 from xdeepserve_operator.planner.readiness import Verdict
 
+_FURTHEST_FROM_DONE = {"ProgressDeadlineExceeded": 0, "Paused": 1, "Progressing": 2, "Complete": 3}
 _UNSAID = {"status": "True", "reason": "Progressing", "message": "its TaskExecutor is being made"}
 
 
@@ -74,9 +75,8 @@ def deployment_verdict(roles: Sequence[RoleView], frontend: FrontendView) -> Ver
 
 def deployment_progress(roles: Sequence[RoleView]) -> Verdict:
     """Progressing of a ModelDeployment: the role that is furthest from done speaks for all."""
-    order = ("ProgressDeadlineExceeded", "Paused", "Progressing", "Complete")
     said = [(role.name, find_condition(role.executor or {}, PROGRESSING) or _UNSAID) for role in roles]
-    name, worst = min(said, key=lambda one: order.index(one[1]["reason"]))
+    name, worst = min(said, key=lambda one: _FURTHEST_FROM_DONE.get(one[1]["reason"], 0))
     if worst["reason"] == "Complete":
         return Verdict(True, "Complete", "every role has the revision that it shall have")
     return Verdict(worst["status"] == "True", worst["reason"], f"role {name}: {worst['message']}")

@@ -5,6 +5,7 @@ import pytest
 from xdeepserve_operator.planner.serving import (
     FrontendView,
     RoleView,
+    deployment_progress,
     deployment_verdict,
     frontend_view,
     pick_endpoint,
@@ -47,6 +48,28 @@ def roles(prefill: Object | None = None, decode: Object | None = None) -> list[R
 def test_ready_needs_executors_frontends_and_routes(views: list[RoleView], frontend: FrontendView, reason: str) -> None:
     verdict = deployment_verdict(views, frontend)
     assert (verdict.holds, verdict.reason) == (reason == "Ready", reason)
+
+
+def progressing(reason: str, status: str = "True") -> Object:
+    condition = {"type": "Progressing", "status": status, "reason": reason, "message": "said"}
+    return {"metadata": {"name": "te"}, "spec": {}, "status": {"conditions": [condition]}}
+
+
+@pytest.mark.parametrize(
+    ("prefill", "decode", "expected"),
+    [
+        (progressing("Complete"), progressing("Complete"), (True, "Complete")),
+        (progressing("Complete"), progressing("Progressing"), (True, "Progressing")),
+        (progressing("Paused"), progressing("Progressing"), (True, "Paused")),
+        (progressing("ProgressDeadlineExceeded", "False"), progressing("Paused"), (False, "ProgressDeadlineExceeded")),
+        (progressing("Complete"), {"metadata": {}, "spec": {}}, (True, "Progressing")),
+    ],
+)
+def test_the_role_that_is_furthest_from_done_speaks_for_all(
+    prefill: Object, decode: Object, expected: tuple[bool, str]
+) -> None:
+    verdict = deployment_progress(roles(prefill, decode))
+    assert (verdict.holds, verdict.reason) == expected
 
 
 def test_the_summary_counts_by_type() -> None:

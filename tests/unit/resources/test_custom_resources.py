@@ -8,10 +8,18 @@ from xdeepserve_operator.api import names
 from xdeepserve_operator.api.v1alpha1.deployment import ModelDeploymentSpec, Role
 from xdeepserve_operator.api.v1alpha1.executor import TaskExecutorSpec
 from xdeepserve_operator.api.v1alpha1.group import DPGroupSpec
+from xdeepserve_operator.api.v1alpha1.update import Leaving
 from xdeepserve_operator.resources import children
 from xdeepserve_operator.resources.executor import replicas_to_ask, task_executor
-from xdeepserve_operator.resources.group import dp_group
+from xdeepserve_operator.resources.group import dp_group, marked
 from xdeepserve_operator.resources.quantity import canonical_cpu, canonical_memory
+from xdeepserve_operator.resources.revision import (
+    Template,
+    deployment_data,
+    deployment_revision,
+    executor_revision,
+    template_of,
+)
 
 Object = dict[str, Any]
 DEPLOYMENT: Object = {"metadata": {"name": "chat", "namespace": "prod", "uid": "md-uid"}}
@@ -95,3 +103,44 @@ def test_cores_are_spelled_as_the_api_server_does(text: str, canonical: str) -> 
 )
 def test_memory_is_spelled_as_the_api_server_does(text: str, canonical: str) -> None:
     assert canonical_memory(text) == canonical
+
+
+def test_a_group_that_leaves_says_why_and_stays_as_it_is() -> None:
+    owner = executor(DECODE)
+    owner["metadata"]["uid"] = "te-uid"
+    spec = TaskExecutorSpec.model_validate(owner["spec"])
+    body = dp_group(owner, spec, 1, 0, node="server-3", chip="910C", attempt=5, revision="r")
+    leaving = marked(owner, body, Leaving(reason="Outdated", since="2025-01-01T00:00:00Z"))
+    assert DPGroupSpec.model_validate(leaving["spec"]).leaving is not None
+    assert leaving["metadata"] == body["metadata"]
+    assert marked(owner, leaving, None) == body
+
+
+def test_a_revision_gives_back_what_an_instance_was_made_from() -> None:
+    owner = executor(DECODE)
+    owner["metadata"]["uid"] = "te-uid"
+    spec = TaskExecutorSpec.model_validate(owner["spec"])
+    stored = executor_revision(owner, Template(spec, "engine:1"), "5f3a")
+    assert stored["metadata"]["name"] == "chat-decode-5f3a"
+    assert "replicas" not in stored["data"]["spec"]
+    assert "update" not in stored["data"]["spec"]
+    later = owner["spec"] | {"model": {"name": "tiny", "uri": "file:///models/next"}, "replicas": 7}
+    old = template_of(stored, later)
+    assert old is not None
+    assert (old.spec.model.uri, old.spec.replicas, old.image) == ("file:///models/tiny", 7, "engine:1")
+
+
+@pytest.mark.parametrize(
+    "data", [None, {}, {"spec": {"role": "Cook"}, "image": "x"}, {"spec": {}}, {"image": "x", "spec": 3}]
+)
+def test_a_revision_that_makes_no_sense_is_none(data: object) -> None:
+    assert template_of({"data": data}, executor(DECODE)["spec"]) is None
+
+
+def test_the_history_of_a_deployment_holds_what_engines_are_made_from() -> None:
+    data = deployment_data(SPEC)
+    assert [role["name"] for role in data["roles"]] == ["prefill", "decode"]
+    assert all("replicas" not in role and "update" not in role for role in data["roles"])
+    body = deployment_revision(DEPLOYMENT, data, "5f3a", 4)
+    assert (body["metadata"]["name"], body["revision"], body["kind"]) == ("chat-5f3a", 4, "ControllerRevision")
+    assert body["metadata"]["ownerReferences"][0]["kind"] == "ModelDeployment"
