@@ -39,10 +39,11 @@ class Checkpoint:
         return list(self._shard_of)
 
     def check(self, shapes: Iterable[tuple[str, tuple[int, ...]]]) -> None:
-        """Raises CheckpointError naming the first tensor of `shapes` that is missing or has another shape."""
+        """Raises CheckpointError naming the first tensor of `shapes` that is missing, or has another shape or dtype."""
         for name, shape in shapes:
             file = self._holder(name)
             found = file.tensors[name].shape
+            file.check_dtype(name)
             if found != shape:
                 raise CheckpointError(
                     f"{file.path}: {name} has shape {list(found)}, but config.json makes it {list(shape)}"

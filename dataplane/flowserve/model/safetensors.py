@@ -58,15 +58,20 @@ class SafetensorsFile:
         except OSError as error:
             raise CheckpointError(f"{path}: cannot be read: {error.strerror}") from error
 
+    def check_dtype(self, name: str) -> None:
+        """Raises CheckpointError if `read` does not know how the tensor is stored."""
+        dtype = self.tensors[name].dtype
+        if dtype not in _READABLE:
+            raise CheckpointError(f"{self.path}: {name} has dtype {dtype}; supported are {', '.join(_READABLE)}")
+
     def read(self, name: str) -> FloatArray:
         """The tensor as float32: a read-only view of the file if it is stored so, else a converted copy.
 
         The 8-bit formats mean little without their scales, which are tensors of their own.
         """
+        self.check_dtype(name)
         info = self.tensors[name]
-        stored = _READABLE.get(info.dtype)
-        if stored is None:
-            raise CheckpointError(f"{self.path}: {name} has dtype {info.dtype}; supported are {', '.join(_READABLE)}")
+        stored = _READABLE[info.dtype]
         raw: npt.NDArray[Any] = np.frombuffer(
             self._map, dtype=stored, count=math.prod(info.shape), offset=info.begin
         ).reshape(info.shape)

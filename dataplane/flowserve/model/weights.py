@@ -20,6 +20,7 @@ from flowserve.model.linear import Linear
 
 NamedShape = tuple[str, tuple[int, ...]]
 
+EIGHT_BITS = ("I8", "F8_E4M3")
 EMBEDDING = "model.embed_tokens"
 FINAL_NORM = "model.norm"
 HEAD = "lm_head"
@@ -48,8 +49,17 @@ class Weights:
         return cls(Checkpoint(directory), ModelConfig.load(directory))
 
     def check(self, shapes: Iterable[NamedShape]) -> None:
-        """Raises CheckpointError naming the first tensor of `shapes` that is missing or has another shape."""
-        self._checkpoint.check(shapes)
+        """Raises CheckpointError naming the first tensor of `shapes` that is not there as it should be.
+
+        What is stored in 8 bits must be a projection, and have its scales.
+        """
+        for name, shape in shapes:
+            self._checkpoint.check([(name, shape)])
+            dtype = self._checkpoint.dtype(name)
+            if dtype in EIGHT_BITS:
+                if len(shape) != 2:
+                    raise CheckpointError(f"{name} is stored as {dtype}, which only projections may be")
+                self._checkpoint.check([self._scales_of(name, shape, dtype)])
 
     def linear(self, *modules: str, scale: float = 1.0) -> Linear | Int8Linear:
         """Projections with the same input, as one whose outputs lie side by side, times `scale`."""
@@ -77,20 +87,25 @@ class Weights:
 
     def _unblocked(self, codes: FloatArray, name: str) -> FloatArray:
         """Float8 weights f32[out, in] times the scales of their blocks, in place."""
-        if self.config.fp8_block is None:
-            raise CheckpointError(f"{name} is stored as F8_E4M3, but config.json has no quantization_config for it")
+        scales, _ = self._scales_of(name, codes.shape, "F8_E4M3")
+        assert self.config.fp8_block is not None
         rows, columns = self.config.fp8_block
-        scales = f"{name}_scale_inv"
-        self._checkpoint.check([(scales, (-(-codes.shape[0] // rows), -(-codes.shape[1] // columns)))])
         for index, scale in enumerate(self._checkpoint.read(scales)):
             codes[index * rows : (index + 1) * rows] *= scale.repeat(columns)[: codes.shape[1]]
         return codes
 
     def _row_scales(self, module: str) -> FloatArray:
         """The scales f32[out] of a weight stored as I8."""
-        name = f"{module}.weight_scale"
-        self._checkpoint.check([(name, self._checkpoint.shape(f"{module}.weight")[:1])])
-        return self._checkpoint.read(name)
+        return self._checkpoint.read(f"{module}.weight_scale")
+
+    def _scales_of(self, name: str, shape: tuple[int, ...], dtype: str) -> NamedShape:
+        """Where the scales of an 8-bit projection are, and their shape."""
+        if dtype == "I8":
+            return f"{name}_scale", shape[:1]
+        if self.config.fp8_block is None:
+            raise CheckpointError(f"{name} is stored as {dtype}, but config.json has no quantization_config for it")
+        rows, columns = self.config.fp8_block
+        return f"{name}_scale_inv", (-(-shape[0] // rows), -(-shape[1] // columns))
 
     def forget_pages(self) -> None:
         """Gives back the memory of the file's pages: everything but `table` is a copy."""

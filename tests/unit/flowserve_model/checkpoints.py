@@ -27,8 +27,8 @@ def write_safetensors(path: Path, header: Mapping[str, Any] | bytes, data: bytes
 
 
 def write_tensors(path: Path, tensors: Mapping[str, np.ndarray]) -> Path:
-    """A sound file of float32, float16 or int64 tensors."""
-    names = {"float32": "F32", "float16": "F16", "int64": "I64"}
+    """A sound file of float32, float16, int64 or int8 tensors."""
+    names = {"float32": "F32", "float16": "F16", "int64": "I64", "int8": "I8"}
     header, data = {}, b""
     for name, array in tensors.items():
         end = len(data) + array.nbytes

@@ -30,6 +30,25 @@ def test_a_wrong_shape_is_named_with_both_shapes(copy_of_tiny: CopyOfTiny) -> No
         Weights.open(directory)
 
 
+def test_a_wrong_dtype_is_named_before_anything_is_read(copy_of_tiny: CopyOfTiny) -> None:
+    directory = copy_of_tiny(lambda tensors: tensors.update({GATE: tensors[GATE].astype(np.int64)}))
+    with pytest.raises(CheckpointError, match=rf"model\.safetensors: {GATE} has dtype I64; supported are F32, F16"):
+        Weights.open(directory)
+
+
+def test_bytes_without_scales_are_refused(copy_of_tiny: CopyOfTiny) -> None:
+    directory = copy_of_tiny(lambda tensors: tensors.update({GATE: tensors[GATE].astype(np.int8)}))
+    with pytest.raises(CheckpointError, match=rf"{GATE}_scale is missing"):
+        Weights.open(directory)
+
+
+def test_only_projections_may_be_bytes(copy_of_tiny: CopyOfTiny) -> None:
+    norm = "model.layers.1.input_layernorm.weight"
+    directory = copy_of_tiny(lambda tensors: tensors.update({norm: tensors[norm].astype(np.int8)}))
+    with pytest.raises(CheckpointError, match=rf"{norm} is stored as I8, which only projections may be"):
+        Weights.open(directory)
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_weights_that_are_not_finite_are_refused(copy_of_tiny: CopyOfTiny, value: float) -> None:
     def damage(tensors: dict[str, np.ndarray]) -> None:

@@ -63,17 +63,17 @@ def test_each_block_has_its_scale(tmp_path: Path) -> None:
 
 def test_a_missing_scale_is_named(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=rf"{MODULE}\.weight_scale_inv is missing"):
-        Weights.open(float8_copy(tmp_path, None, CODES)).table(MODULE)
+        Weights.open(float8_copy(tmp_path, None, CODES))
 
 
 def test_scales_of_another_shape_are_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"weight_scale_inv has shape \[3, 2\], but .* \[2, 3\]"):
-        Weights.open(float8_copy(tmp_path, SCALES.T.copy(), CODES)).table(MODULE)
+        Weights.open(float8_copy(tmp_path, SCALES.T.copy(), CODES))
 
 
 def test_float8_without_its_configuration_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"config\.json has no quantization_config"):
-        Weights.open(float8_copy(tmp_path, SCALES, CODES, block=None)).table(MODULE)
+        Weights.open(float8_copy(tmp_path, SCALES, CODES, block=None))
 
 
 def test_a_code_that_is_no_number_is_refused(tmp_path: Path) -> None:
