@@ -5,44 +5,20 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from xccl_world import SMALL, exit_status, fork, peer_of
+from xccl_world import SMALL, TIMEOUT, exit_status, fork, meet, peer_of, peers_in
 
-from xccl import Channel, Endpoint, Group, Peer, PeerLost, run, sweep
+from xccl import Channel, Endpoint, Group, PeerLost, run, sweep
 from xccl.liveness import in_proc, this_process
 from xccl.memory import MappedMemory
 from xccl.shm import Segment
 
-TIMEOUT = 20.0
 OWNER = np.array([0, 1, 2], np.int32)
-
-
-@pytest.fixture
-def directory() -> Iterator[Path]:
-    path = Path(f"/dev/shm/xccl-test-{os.getpid()}")
-    path.mkdir()
-    yield path
-    sweep(path)
-    for ready in path.glob("ready-*"):
-        ready.unlink()
-    path.rmdir()
-
-
-def peers_in(directory: Path, number: int) -> list[Peer]:
-    return [Peer(rank, f"die-{rank}", f"shm://{directory}/die-{rank}") for rank in range(number)]
-
-
-def meet(directory: Path, rank: int, number: int) -> None:
-    """Wait until the endpoints of all `number` processes are there, as whoever sends memberships does."""
-    (directory / f"ready-{rank}").touch()
-    deadline = time.monotonic() + TIMEOUT
-    while len(list(directory.glob("ready-*"))) < number and time.monotonic() < deadline:
-        os.sched_yield()
 
 
 def join(endpoint: Endpoint, directory: Path, rank: int, number: int) -> Group:

@@ -20,6 +20,11 @@ SAYS = {
         "rank 1: computed 3 rows for others, got 0 tokens back",
         "rank 1: received 800000 bytes",
     ],
+    "CompletionQueue(": [
+        "posted: ['weights', 'note'] 64.0",
+        "received 1000000.0 5",
+        "rank 0: [127.0, 2.0, 3.0, 4.0]",
+    ],
     "AttentionGroup.join(": [
         "attention die: Traffic(written=1, polled=0) Traffic(written=0, polled=1)",
         "expert die 0: 3 rows Traffic(written=1, polled=1) Traffic(written=1, polled=1)",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,8 @@ from xccl import Endpoint, Group, Layout, Peer, Steps
 T = TypeVar("T")
 
 SMALL = Layout(max_peers=4, max_tokens=8, hidden=5, top_k=3, ring_slots=2, slot_bytes=64)
+
+TIMEOUT = 20.0
 
 
 def peer_of(endpoint: Endpoint, rank: int = 0) -> Peer:
@@ -38,6 +41,18 @@ def fork(child: Callable[[], None], seconds: float = 60) -> int:
 
 def exit_status(pid: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def peers_in(directory: Path, number: int) -> list[Peer]:
+    return [Peer(rank, f"die-{rank}", f"shm://{directory}/die-{rank}") for rank in range(number)]
+
+
+def meet(directory: Path, rank: int, number: int) -> None:
+    """Wait until the endpoints of all `number` processes are there, as whoever sends memberships does."""
+    (directory / f"ready-{rank}").touch()
+    deadline = time.monotonic() + TIMEOUT
+    while len(list(directory.glob("ready-*"))) < number and time.monotonic() < deadline:
+        os.sched_yield()
 
 
 def interleave(steps: Sequence[Steps[T]], choose: Callable[[Sequence[int]], int] | None = None) -> list[T]:
