@@ -43,10 +43,15 @@ class Executor:
 
     def template(self, revision: str) -> Template | None:
         """What instances of ``revision`` are made from; None when nobody remembers."""
-        if revision == self.revision:
-            return Template(self.spec, self.image)
-        stored = self.store.get("ControllerRevision", self.namespace, children.revision_name(self.name, revision))
-        return None if stored is None else template_of(stored, self.obj["spec"])
+        if revision not in self._templates:
+            stored = self.store.get("ControllerRevision", self.namespace, children.revision_name(self.name, revision))
+            self._templates[revision] = None if stored is None else template_of(stored, self.obj["spec"])
+        return self._templates[revision]
+
+    @cached_property
+    def _templates(self) -> dict[str, Template | None]:
+        """Those that were asked for: every instance of a rollout asks for the same few."""
+        return {self.revision: Template(self.spec, self.image)}
 
     @cached_property
     def goal(self) -> Goal:

@@ -117,6 +117,10 @@ MODEL_DEPLOYMENT = Kind(
         Column("Endpoint", ".status.endpoint", "Base URL of the OpenAI API."),
         Column("Model", ".spec.model.name", "Name clients send as 'model'.", wide=True),
         Column("SuperPod", ".spec.superPodRef.name", "SuperPod it runs in.", wide=True),
+        Column(
+            "Rollout", _condition("Progressing", "reason"), "Whether a change of revision comes further.", wide=True
+        ),
+        Column("Revision", ".status.revision", "Number of the revision in force.", type="integer", wide=True),
         Column("Routes-Epoch", ".status.routesEpoch", "Epoch of the frontends' routes.", type="integer", wide=True),
         _AGE,
     ),
@@ -141,7 +145,10 @@ TASK_EXECUTOR = Kind(
         Column("TP", ".spec.parallelism.tp", "Dies of a DP group.", type="integer", wide=True),
         Column("EP", ".spec.parallelism.ep", "Ranks the experts are spread over.", type="integer", wide=True),
         Column("Epoch", ".status.instances[0].epoch", "Epoch of instance 0.", type="integer", wide=True),
-        Column("Revision", ".status.currentRevision", "Revision that new pods get.", wide=True),
+        Column(
+            "Rollout", _condition("Progressing", "reason"), "Whether a change of revision comes further.", wide=True
+        ),
+        Column("Revision", ".status.updateRevision", "Revision that instances are brought to.", wide=True),
         _AGE,
     ),
     rules=_name_rules(46, "so that the names of its pods fit in 63"),
