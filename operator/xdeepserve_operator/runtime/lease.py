@@ -1,10 +1,11 @@
 """Leader election by a ``coordination.k8s.io`` Lease: two operators may run, one works.
 
-The holder renews twice in ``renew_seconds``, so that one renewal that is answered late costs nothing. A candidate takes over when it has watched the same record unchanged for
-``lease_seconds`` of its own monotonic clock, so clocks of different machines are never compared. Every write carries
-the resourceVersion it was decided on, so of two candidates one loses with a conflict. A holder that could not renew
-for ``lease_seconds - renew_seconds`` stops itself before anyone else may start: ``held()`` turns false by the clock
-alone, even while a request hangs; a write begun just before has ``renew_seconds`` to end (see ``writer``).
+The holder renews twice in ``renew_seconds``, so that one renewal that is answered late costs nothing. A candidate
+takes over when it has watched the same record unchanged for ``lease_seconds`` of its own monotonic clock, so clocks of
+different machines are never compared. Every write carries the resourceVersion it was decided on, so of two candidates
+one loses with a conflict. A holder that could not renew for ``lease_seconds - renew_seconds`` stops itself before
+anyone else may start: ``held()`` turns false by the clock alone, even while a request hangs; a write begun just before
+has ``renew_seconds`` to end (see ``writer``).
 """
 
 import asyncio
