@@ -6,7 +6,9 @@ next token, each time after the same text.
 """
 
 import argparse
+import functools
 import math
+import statistics
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -23,11 +25,12 @@ from flowserve.model.weights import EMBEDDING, model_shapes
 from flowserve.quant.convert import quantise
 from flowserve.wire import Sampling
 from xccl import run
-from xdeepserve_bench.model_worker import serve
+from xdeepserve_bench.model_worker import serve, timed
 
 START = 0  # the beginning-of-text token
 TEXTS, LENGTH, BLOCK = 16, 256, 32
 CALIBRATIONS = 3
+STEPS = 128
 LIMIT_SECONDS = 600.0
 ITEM_BYTES = {"I8": 1, "F32": 4}
 
@@ -80,14 +83,29 @@ class Int8:
             after = Runtime.load(Path(root))
             scores = [(before.read(text[:-1]), after.read(text[:-1])) for text in texts]
             sizes = [_bytes(directory) for directory in (self._directory, Path(root))]
+            times = _step_times(before, after)
         return {
             "tokens": TEXTS * LENGTH,
             "agreement": float(np.mean([a.argmax(axis=1) == b.argmax(axis=1) for a, b in scores])),
             "perplexity": _perplexity([a for a, _ in scores], texts),
             "perplexity_int8": _perplexity([b for _, b in scores], texts),
+            "seconds": times[0],
+            "seconds_int8": times[1],
             "bytes": sizes[0],
             "bytes_int8": sizes[1],
         }
+
+
+def _step_times(*runtimes: Runtime) -> list[float]:
+    """The median decode step of one sequence, in turns."""
+    sequences = [SequenceKV(one.model.new_pool(LENGTH // BLOCK, BLOCK)) for one in runtimes]
+    seconds: list[list[float]] = [[] for _ in runtimes]
+    token = np.array([START], np.int32)
+    for position in range(STEPS):
+        for one, sequence, mine in zip(runtimes, sequences, seconds, strict=True):
+            step = one.model.decode(token, np.array([position], np.int32), [sequence], one.experts)
+            mine.append(timed(functools.partial(run, step, timeout=LIMIT_SECONDS)))
+    return [statistics.median(mine) for mine in seconds]
 
 
 def _perplexity(logits: list[FloatArray], texts: IntArray) -> float:

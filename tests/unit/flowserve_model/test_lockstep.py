@@ -90,6 +90,17 @@ def test_a_decode_row_is_the_same_bit_for_bit_in_any_batch(model: Model, local: 
             np.testing.assert_array_equal(batch[place], alone[row])
 
 
+def test_large_batches_change_no_bit_either(weights: Weights, local: LocalExperts, pool: BlockPool) -> None:
+    model, alone = Model(weights, max_batch=32), []
+    tokens = np.random.default_rng(6).integers(3, 320, 32, dtype=np.int32)
+    sequences = [SequenceKV(pool) for _ in tokens]
+    for number, seq in enumerate(sequences):
+        finish(model.prefill(tokens[: number % 7 + 1], 0, seq, local))
+        alone.append(step(model, local, [seq], tokens[number : number + 1])[0])
+    for size in (9, 16, 31, 32):
+        np.testing.assert_array_equal(step(model, local, sequences[:size], tokens[:size]), alone[:size])
+
+
 def test_batches_share_the_plans_of_few_sizes_and_repeat_themselves(
     weights: Weights, local: LocalExperts, pool: BlockPool
 ) -> None:
