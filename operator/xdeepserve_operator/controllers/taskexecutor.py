@@ -23,6 +23,7 @@ from xdeepserve_operator.controllers.ports import Clock, Cluster, Store
 from xdeepserve_operator.controllers.shells import Shells
 from xdeepserve_operator.controllers.siblings import objections
 from xdeepserve_operator.controllers.snapshot import Executor, groups_of, instances
+from xdeepserve_operator.controllers.sweeping import sweep
 from xdeepserve_operator.controllers.trial import Trial
 from xdeepserve_operator.planner.conditions import READY, find_condition, format_time, is_true
 from xdeepserve_operator.planner.executorstatus import executor_status
@@ -85,6 +86,8 @@ class TaskExecutorReconciler:
         obj = self._store.get(self.kind, namespace, name)
         if obj is None or leaving(obj):
             self._calm.pop((namespace, name), None)
+            if obj is None and namespace is not None:
+                await sweep(self._store, self._cluster, namespace, name)
             return None  # the garbage collector takes the children
         try:
             executor = Executor.read(self._store, obj, self._image)
