@@ -3,7 +3,8 @@
 ``apply`` and ``update_status`` use server-side apply. A write is skipped when the same body was written before and the
 stored object still holds every field of it; a foreign edit breaks the second test and is undone. Where the API
 server stores a value in another spelling the second test can never hold, so the object's generation stands in for it.
-A write that was begun under the Lease is given up after ``write_seconds``, before another operator may begin.
+A write that was begun under the Lease is given up after ``write_seconds``, before another operator may begin. At most
+``IN_FLIGHT`` writes are on their way at once, so that a slow API server still answers each of them, and the Lease.
 Every answer goes into the store at once: a reconciler reads its own writes.
 """
 
@@ -38,6 +39,9 @@ RESOURCES: dict[str, Resource] = {
         resources.SERVICES,
     )
 }
+
+
+IN_FLIGHT = 32
 
 
 class NotLeader(Exception):
@@ -77,6 +81,7 @@ class Writer:
     ) -> None:
         self._api, self._store, self._events = api, store, events
         self._may_write, self._write_seconds = may_write, write_seconds
+        self._gate = asyncio.Semaphore(IN_FLIGHT)
         self._written: dict[tuple[str, str], _Written] = {}  # by (object | status, uid)
         self._tokens = Tokens(api, self._fenced)
 
@@ -165,10 +170,11 @@ class Writer:
 
     @asynccontextmanager
     async def _fenced(self) -> AsyncIterator[None]:
-        if not self._may_write():
-            raise NotLeader("the Lease is not held; another operator may be writing")
-        async with asyncio.timeout(self._write_seconds):
-            yield
+        async with self._gate:
+            if not self._may_write():
+                raise NotLeader("the Lease is not held; another operator may be writing")
+            async with asyncio.timeout(self._write_seconds):
+                yield
 
     def _unchanged(self, part: str, current: Object, wanted: Object, actual: Any) -> bool:
         known = self._written.get((part, current["metadata"]["uid"]))

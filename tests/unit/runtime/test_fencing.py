@@ -15,7 +15,7 @@ from xdeepserve_operator.runtime.lease import Lease, LeaseSettings
 from xdeepserve_operator.runtime.loop import ReconcileLoop
 from xdeepserve_operator.runtime.resources import LEASES, PODS
 from xdeepserve_operator.runtime.store import Store
-from xdeepserve_operator.runtime.writer import Writer
+from xdeepserve_operator.runtime.writer import IN_FLIGHT, NotLeader, Writer
 
 from .api_server import ApiServer
 
@@ -103,3 +103,19 @@ async def test_two_operators_take_turns(server: ApiServer, api: KubeApi):
     async with asyncio.timeout(5):
         await waiting
     assert (first.held(), second.held()) == (False, True)
+
+
+async def test_writes_in_flight_are_bounded_and_those_that_wait_are_fenced_too(server: ApiServer, api: KubeApi):
+    leading = {"now": True}
+    writer = Writer(api, Store(), EventWriter(api), lambda: leading["now"], write_seconds=5)
+    server.hang(lambda request: request.method == "POST")
+    bodies = [{"metadata": {"name": f"p{number}", "namespace": "n"}, "spec": {}} for number in range(2 * IN_FLIGHT)]
+    writes = [asyncio.create_task(writer.create("Pod", body)) for body in bodies]
+    async with asyncio.timeout(5):
+        while len(server.requests) < IN_FLIGHT:  # noqa: ASYNC110 - held requests are no news
+            await asyncio.sleep(0.01)
+    leading["now"] = False
+    server.release()
+    outcomes = await asyncio.gather(*writes, return_exceptions=True)
+    assert sum(isinstance(outcome, NotLeader) for outcome in outcomes) == IN_FLIGHT
+    assert len(server.writes_to("pods")) == IN_FLIGHT
