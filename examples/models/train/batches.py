@@ -54,28 +54,23 @@ def novels_stream(tokenizer: Tokenizer, chapters: Sequence[Chapter]) -> Stream:
 def chats_stream(tokenizer: Tokenizer, turns: Sequence[chats.Turn], seed: int) -> Stream:
     """Conversations of one turn or two, some with a system message; the last answer ends in <eos>.
 
-    An answer that is followed by another question ends in a line break instead, which must not be learned: the model
-    would break the line where it should end.
+    Only answers are learned: a model that learned the questions too would put some into a novel.
     """
     draw = np.random.default_rng(seed)
-    line_break = tokenizer.encode("\n").ids
     tokens: list[int] = []
-    unlearned: list[int] = []
+    learned: list[int] = []
     starts: list[int] = []
     rest = list(turns)
     while rest:
         conversation = [rest.pop() for _ in range(min(len(rest), 1 if draw.random() < 0.8 else 2))]
         starts.append(len(tokens))
-        opening = chats.system(str(draw.choice(chats.SYSTEM))) if draw.random() < 0.2 else ""
-        for number, turn in enumerate(conversation):
-            if number:
-                unlearned += range(len(tokens), len(tokens) + len(line_break))
-                tokens += line_break
-            tokens += tokenizer.encode(opening + chats.prompt(turn)).ids
-            tokens += tokenizer.encode(f" {turn.assistant}").ids
-            opening = ""
+        before = chats.system(str(draw.choice(chats.SYSTEM))) if draw.random() < 0.2 else ""
+        for turn in conversation:
+            asked = tokenizer.encode(before + chats.prompt(turn)).ids
+            answered = tokenizer.encode(f" {turn.assistant}").ids
+            tokens += asked + answered
+            learned += [0] * len(asked) + [1] * len(answered)
+            before = "\n"
         tokens += [END, START]
-        unlearned.append(len(tokens) - 1)
-    learned = np.ones(len(tokens), np.float32)
-    learned[unlearned] = 0
-    return Stream(np.array(tokens, np.int32), learned, np.array(starts, np.intp))
+        learned += [1, 0]
+    return Stream(np.array(tokens, np.int32), np.array(learned, np.float32), np.array(starts, np.intp))

@@ -1,10 +1,10 @@
-"""Trains the demo model. Usage: python examples/models/train/train.py NOVELS RUN [--steps N]
+"""Trains the demo model. Usage: python examples/models/train/train.py NOVELS RUN
 
 NOVELS: where Debian's package r-cran-janeaustenr was unpacked (see novels.py). RUN: a folder for checkpoints; a run
 that was interrupted goes on from its last one, and ends with the same weights.
 
-The learning rate warms up, stays for a fifth of the steps, and falls in a line to zero at the last one. In the last
-quarter the windows are longer, half of them are conversations, and YaRN stretches the positions.
+A run begins with the novels in short windows. The last part has longer windows, many of them conversations, and
+positions stretched by YaRN, while the learning rate falls to zero.
 """
 
 from __future__ import annotations
@@ -31,15 +31,33 @@ from parameters import initial, initial_biases
 from shape import STRETCH, Shape
 from tokenizers import Tokenizer
 
+from flowserve.model.rope import Yarn
+
 SEED = 20
-WARM_UP = 60
-FALLING = 0.8  # the share of the steps, at the end, in which the learning rate falls
-CHATTING = 0.25  # the share in which half of the windows are conversations
 REPORT_EVERY = 20
-CHECK_EVERY = 100  # steps between checkpoints, each with a look at held-out text
+CHECK_EVERY = 50  # steps between checkpoints, each with a look at held-out text
 TOKENS = 2048  # a step
 CHECKPOINT = "checkpoint.npz"
-SHORT, LONG = 128, 512  # tokens a window, before and during that
+
+
+class Phase(NamedTuple):
+    """Steps from number `first` on."""
+
+    first: int
+    window: int  # tokens
+    chats: int  # of the step's windows are conversations, the others are of novels
+    yarn: Yarn | None
+
+
+PHASES = (
+    Phase(0, 128, 0, None),
+    Phase(1500, 512, 2, STRETCH),
+    Phase(1600, 512, 3, STRETCH),
+    Phase(1700, 512, 2, STRETCH),
+)
+STEPS = 1760
+# Steps, and the learning rate over its largest value; lines in between.
+RATES = ((0, 0.0), (60, 1.0), (420, 1.0), (800, 0.75), (1600, 0.25), (1699, 0.1), (1700, 0.2), (STEPS, 0.0))
 
 
 class Data(NamedTuple):
@@ -62,35 +80,30 @@ def read_data(directory: Path, shape: Shape) -> tuple[Tokenizer, Data]:
     return tokenizer, data
 
 
-def batch_of(data: Data, number: int, steps: int) -> tuple[batches.Tokens, batches.Mask]:
+def phase_of(number: int) -> Phase:
+    return next(phase for phase in reversed(PHASES) if phase.first <= number)
+
+
+def batch_of(data: Data, number: int) -> tuple[batches.Tokens, batches.Mask]:
     """The windows of step `number`: two tokens longer than what they teach."""
-    draw = np.random.default_rng((SEED, number))
-    if not stretched(number, steps):
-        return data.novels.windows(draw, TOKENS // SHORT, SHORT + 2)
-    half = TOKENS // LONG // 2
-    parts = [stream.windows(draw, half, LONG + 2) for stream in (data.novels, data.chats)]
+    draw, phase = np.random.default_rng((SEED, number)), phase_of(number)
+    count = TOKENS // phase.window
+    parts = [data.novels.windows(draw, count - phase.chats, phase.window + 2)]
+    if phase.chats:
+        parts.append(data.chats.windows(draw, phase.chats, phase.window + 2))
     tokens, learned = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
     return tokens, learned
 
 
-def held_out_for(data: Data, number: int, steps: int) -> tuple[batches.Tokens, batches.Mask]:
-    """Windows as long as those of step `number`, always the same ones."""
-    length = LONG if stretched(number, steps) else SHORT
-    return data.held_out.windows(np.random.default_rng(SEED), 4 * TOKENS // length, length + 2)
+def held_out_for(data: Data, phase: Phase) -> tuple[batches.Tokens, batches.Mask]:
+    """Windows of novels as long as those of `phase`, always the same ones."""
+    return data.held_out.windows(np.random.default_rng(SEED), 4 * TOKENS // phase.window, phase.window + 2)
 
 
-def stretched(number: int, steps: int) -> bool:
-    """Whether step `number` belongs to the last quarter."""
-    return number >= round(steps * (1 - CHATTING))
-
-
-def shape_of(number: int, steps: int) -> Shape:
-    return Shape(yarn=STRETCH if stretched(number, steps) else None)
-
-
-def rate_of(number: int, steps: int) -> float:
+def rate_of(number: int) -> float:
     """The learning rate of step `number` over its largest value."""
-    return min(1.0, (number + 1) / WARM_UP, (steps - number) / (steps * FALLING))
+    steps, rates = zip(*RATES, strict=True)
+    return float(np.interp(number + 1 if number < RATES[1][0] else number, steps, rates))
 
 
 @partial(jax.jit, static_argnums=0, donate_argnums=1)
@@ -137,12 +150,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("novels", type=Path)
     parser.add_argument("run", type=Path)
-    parser.add_argument("--steps", type=int, default=2000)
     arguments = parser.parse_args()
-    steps, checkpoint = arguments.steps, arguments.run / CHECKPOINT
-    shape = shape_of(steps, steps)
+    checkpoint, shape = arguments.run / CHECKPOINT, Shape()
     tokenizer, data = read_data(arguments.novels, shape)
-    vocabulary.save(tokenizer, shape, arguments.run)
+    vocabulary.save(tokenizer, Shape(yarn=STRETCH), arguments.run)
 
     number, state = 0, optimiser.start(initial(shape, jax.random.key(SEED)), initial_biases(shape))
     if checkpoint.exists():
@@ -151,17 +162,17 @@ def main() -> None:
         f"{sum(value.size for value in state.params.values()) / 1e6:.2f} M parameters, from step {number}", flush=True
     )
     began, first = time.monotonic(), number
-    while number < steps:
-        shape = shape_of(number, steps)
-        tokens, mask = batch_of(data, number, steps)
-        state, measured = learn(shape, state, tokens, mask, jnp.array(number), jnp.array(rate_of(number, steps)))
+    while number < STEPS:
+        phase = phase_of(number)
+        shape = Shape(yarn=phase.yarn)
+        tokens, mask = batch_of(data, number)
+        state, measured = learn(shape, state, tokens, mask, jnp.array(number), jnp.array(rate_of(number)))
         number += 1
         if number % REPORT_EVERY == 0:
             speed = (number - first) * TOKENS / (time.monotonic() - began)
-            print(f"step {number}/{steps}  {speed:.0f} tokens/s  {describe(measured)}", flush=True)
-        if number % CHECK_EVERY == 0 or number == steps:
-            held_out = held_out_for(data, number - 1, steps)
-            print(f"step {number}  HELD OUT  {describe(measure(shape, state, *held_out))}", flush=True)
+            print(f"step {number}/{STEPS}  {speed:.0f} tokens/s  {describe(measured)}", flush=True)
+        if number % CHECK_EVERY == 0 or number == STEPS:
+            print(f"step {number}  HELD OUT  {describe(measure(shape, state, *held_out_for(data, phase)))}", flush=True)
             save(checkpoint, number, state)
 
 
