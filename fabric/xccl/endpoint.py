@@ -18,6 +18,7 @@ A group has a segment an epoch, so that a slow member of an older epoch can only
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from itertools import count
@@ -43,6 +44,7 @@ from xccl.tcp_sockets import Network
 from xccl.uri import HostPort, Location, Peer
 
 _HOME: Final = "endpoint"
+_FLUSH_SECONDS: Final = 0.5
 
 Reached: TypeAlias = Segment | TcpSegment | FaultySegment
 """A peer's segment: mapped, over TCP, or either behind a link whose faults are injected."""
@@ -68,6 +70,7 @@ class Endpoint:
         self._faults = faults
         self._liveness = liveness
         self._clock = clock
+        self._pid = os.getpid()
         self._links: dict[str, Link] = {}
         self._segments: dict[str, Segment] = {}
         self._claimed: set[str] = set()
@@ -118,7 +121,14 @@ class Endpoint:
         self.close()
 
     def close(self) -> None:
-        """Close every connection, close and remove every segment; a forked child's call does nothing. Idempotent."""
+        """Close every connection, close and remove every segment; a forked child's call does nothing. Idempotent.
+
+        What was written to peers over TCP arrives before they learn of it, unless they take longer than half a second.
+        """
+        if os.getpid() != self._pid:
+            return
+        for link in self._links.values():
+            link.flush(_FLUSH_SECONDS)
         for segment in self._segments.values():
             segment.close()
         if self._listener is not None:

@@ -12,7 +12,9 @@ it has lasted, at most a millisecond: naps stay small against the wait, and a lo
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import os
+import sys
 import time
 from collections.abc import Callable, Generator
 from typing import Final, TypeAlias, TypeVar
@@ -27,6 +29,12 @@ _SHORTEST_NAP: Final = 50e-6  # the kernel's timer slack: a shorter nap would no
 GLANCE: Final = 10e-6
 _LOOP_SPIN: Final = 150e-6  # how long `arun` keeps the loop from going around
 _LOOP_SHORTEST_NAP: Final = 250e-6  # epoll counts milliseconds, so that a nap here takes one
+
+# Other threads of the process must run too, the one that serves TCP peers for instance; but before Python 3.12
+# `os.sched_yield` keeps the interpreter's lock, which a foreign function does not.
+_give_way: Final[Callable[[], object]] = (
+    os.sched_yield if sys.version_info >= (3, 12) else ctypes.CDLL(None).sched_yield
+)
 
 
 def _nap(waited: float, shortest: float) -> float:
@@ -73,7 +81,7 @@ def run(steps: Steps[T], *, timeout: float, glance: float = GLANCE) -> T:
         if nap := _nap(now - since, _SHORTEST_NAP):
             time.sleep(nap)
         elif now - since >= glance:
-            os.sched_yield()
+            _give_way()
 
 
 async def arun(steps: Steps[T], *, timeout: float) -> T:
@@ -93,7 +101,7 @@ async def arun(steps: Steps[T], *, timeout: float) -> T:
             now = time.monotonic()
             if fresh:
                 since = now
-            os.sched_yield()
+            _give_way()
             nap = _nap(now - since, _LOOP_SHORTEST_NAP)
             if nap or now - went_around >= _LOOP_SPIN:
                 await asyncio.sleep(nap)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import socket
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,10 +19,12 @@ from xccl import tcp_auth as auth
 from xccl.errors import LinkBroken, NotAuthentic, PeerLost, PeerRestarted
 from xccl.steps import Steps
 from xccl.tcp_auth import Claim, Verdict
-from xccl.tcp_frames import LENGTH
+from xccl.tcp_frames import LENGTH, find_frame
 from xccl.tcp_sockets import RECEIVE_BYTES, Network, prepare
 from xccl.uri import HostPort
 
+_NO_SEGMENT: Final = "-"
+_FLUSH_NAP: Final = 200e-6
 _GONE: Final = {errno.ECONNREFUSED, errno.ECONNRESET, errno.EPIPE}
 
 
@@ -86,6 +89,16 @@ class Link:
 
     def close(self) -> None:
         self._fail(LinkBroken, "this side has closed the link")
+
+    def flush(self, seconds: float) -> None:
+        """Wait, for so long at most, until the peer has carried out whatever was sent."""
+        until = time.monotonic() + seconds
+        answer = self.post(find_frame(_NO_SEGMENT), [memoryview(bytearray(8))])
+        assert answer is not None
+        self.pump()
+        while not answer.arrived and self.failure is None and time.monotonic() < until:
+            time.sleep(_FLUSH_NAP)
+            self.pump()
 
     def post(self, frame: bytes, targets: Sequence[memoryview]) -> Answer | None:
         """Queue a frame; returns its answer if it has results."""

@@ -8,7 +8,6 @@ nothing for AUTHENTICATION_SECONDS before it has shown that it holds the secret,
 from __future__ import annotations
 
 import contextlib
-import os
 import selectors
 import socket
 import threading
@@ -41,7 +40,6 @@ class Listener:
         self._network = network
         self._incarnation = incarnation
         self._find = find
-        self._pid = os.getpid()
         family = socket.AF_INET6 if ":" in network.host else socket.AF_INET
         self._socket = socket.create_server((network.host, network.port), family=family, backlog=_BACKLOG)
         self._socket.setblocking(False)
@@ -56,10 +54,9 @@ class Listener:
         self._thread.start()
 
     def close(self) -> None:
-        """End all connections; a forked child's call does nothing. Idempotent."""
-        if os.getpid() == self._pid:
-            self._wake.close()
-            self._thread.join()
+        """End all connections. Idempotent."""
+        self._wake.close()
+        self._thread.join()
 
     def _run(self) -> None:
         try:

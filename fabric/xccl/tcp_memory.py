@@ -112,15 +112,19 @@ class TcpSegment:
 
     @property
     def closed(self) -> bool:
-        """Whether the peer has closed the segment, as of the last answer."""
+        """Whether the peer had closed the segment when this was last asked.
+
+        What it wrote before it closed takes another way, and has the time until then to arrive.
+        """
         self.link.pump()
+        known = self._closed
         if self._question is not None and self._question.arrived:
             self._closed = unpack_word(self._question.targets[0]) != 0
             self._question = None
         if self._question is None and not self._closed and self.link.failure is None:
             self._question = self.memory.ask(head.CLOSED_OFFSET)
             self.link.pump()
-        return self._closed
+        return known
 
 
 def find(link: Link, peer: Peer, name: str, layout: Layout, nbytes: int) -> Steps[TcpSegment | None]:

@@ -200,6 +200,24 @@ def test_a_peer_that_leaves_is_noticed(pair: list[Endpoint]) -> None:
         run(groups[0].vote(1), timeout=10)
 
 
+def test_what_was_written_arrives_before_its_writer_ends(pair: list[Endpoint]) -> None:
+    """Even if the owner is so busy that its listener has no turn in between."""
+    segment = segment_of(pair)
+    for number in range(200):
+        next(segment.memory.batch([Store(HEADER_BYTES + 8 * number, number + 1)]), None)
+    pair[0].close()
+    own = pair[1].own("ring-die-0", 0).memory
+    assert [own.peek(HEADER_BYTES + 8 * number) for number in range(200)] == list(range(1, 201))
+
+
+def test_a_peer_that_hangs_does_not_hold_up_the_end(pair: list[Endpoint], monkeypatch: pytest.MonkeyPatch) -> None:
+    segment_of(pair)
+    monkeypatch.setattr("xccl.tcp_conversation.Conversation.work", lambda conversation: False)
+    began = time.monotonic()
+    pair[0].close()
+    assert time.monotonic() - began < CLOSED_WITHIN
+
+
 def test_a_peer_that_ends_is_noticed(pair: list[Endpoint]) -> None:
     groups = join(pair, epoch=1)
     pair[1].close()
