@@ -28,6 +28,7 @@ PYTHON_VARIABLE = "XDEEPSERVE_BENCH_PYTHON"
 PEERS = {"transformers": "transformers", "vLLM": "vllm"}  # and the module that must be there
 BATCHES = (1, 8, 32)
 PROMPT, LONG_PROMPT = 16, 2048
+RANKS, SPREAD_BATCH = 2, 32
 COPY_SHARE = 0.6
 ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
@@ -48,16 +49,21 @@ class Worker:
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
-        self._answer()
+        self.answer()
 
-    def __call__(self, call: str, **arguments: int) -> dict[str, Any]:
-        """Raises RuntimeError if the process is gone."""
+    def __call__(self, call: str, **arguments: object) -> dict[str, Any]:
+        """The answer to a call. Raises RuntimeError if the process is gone."""
+        self.ask(call, **arguments)
+        return self.answer()
+
+    def ask(self, call: str, **arguments: object) -> None:
+        """Sends a call, whose answer `answer` reads."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps({"call": call, **arguments}) + "\n")
         self._process.stdin.flush()
-        return self._answer()
 
-    def _answer(self) -> dict[str, Any]:
+    def answer(self) -> dict[str, Any]:
+        """The next answer. Raises RuntimeError if the process is gone."""
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
@@ -81,10 +87,24 @@ def run(*, quick: bool) -> Report:
             checkpoint = model_checkpoint.make(Path(root))
         with progress.step("that checkpoint"):
             large = _compare(checkpoint, list(PEERS), plan, prefill=True)
+        with progress.step(f"that checkpoint on {RANKS} ranks"):
+            spread = _ranks(checkpoint, plan)
     peer = "vLLM" if large["vLLM"] else "transformers"
     for batch in BATCHES:
         report.measures.append(_ratio(f"decode, 297 M parameters, batch {batch}", peer, large, batch, 1.0))
     report.measures.append(_ratio(f"prefill of {LONG_PROMPT}, 297 M parameters", peer, large, "prefill", 1.0))
+    report.measures.append(
+        Measure(
+            name=f"decode, 297 M parameters, batch {SPREAD_BATCH}, EP{RANKS}",
+            value=SPREAD_BATCH / spread,
+            unit="tokens/s",
+            runs=plan.rounds,
+            against="one rank",
+            against_value=SPREAD_BATCH / large["flowserve"][SPREAD_BATCH],
+            bar=1.4,
+            better="higher",
+        )
+    )
     report.measures.append(_bandwidth(large["flowserve"], plan))
     return report
 
@@ -146,6 +166,27 @@ def _compare(checkpoint: Path, peers: list[str], plan: Plan, *, prefill: bool) -
                 if name == "flowserve":
                     times[name]["copy"] = max(times[name].get("copy", 0.0), worker("copy")["bytes_per_second"])
     return times
+
+
+def _ranks(checkpoint: Path, plan: Plan) -> float:
+    """Seconds a step of SPREAD_BATCH sequences, spread over ranks."""
+    with contextlib.ExitStack() as stack:
+        shared = stack.enter_context(tempfile.TemporaryDirectory(prefix="xdeepserve-bench-", dir="/dev/shm"))
+        command = [sys.executable, "-m", f"{__package__}.model_rank", shared]
+        workers = [stack.enter_context(_worker([*command, str(rank), str(RANKS)], checkpoint)) for rank in range(RANKS)]
+        peers = [worker("describe")["peer"] for worker in workers]
+        _together(workers, "join", peers=peers)
+        share = SPREAD_BATCH // RANKS
+        rounds = [
+            _together(workers, "decode", batch=share, prompt=PROMPT, steps=plan.steps) for _ in range(plan.rounds)
+        ]
+    return float(min(max(answer["seconds"] for answer in answers) for answers in rounds))
+
+
+def _together(workers: list[Worker], call: str, **arguments: object) -> list[dict[str, Any]]:
+    for worker in workers:
+        worker.ask(call, **arguments)
+    return [worker.answer() for worker in workers]
 
 
 def _keep_best(times: dict[Any, float], key: object, seconds: float) -> None:
