@@ -169,7 +169,8 @@ def missing_slots(executor: Executor, groups: Sequence[GroupView]) -> dict[int, 
     held: Mapping[int, list[GroupView]] = defaultdict(list)
     for group in groups:
         held[group.replica].append(group)
-    wanted = executor.goal.made_at({replica: mine[0].revision for replica, mine in held.items()})
+    staying = {one.replica: one.revision for one in groups if not one.deleted and one.leaving is None}
+    wanted = executor.goal.made_at(staying)
     missing: dict[int, tuple[Slot, ...]] = {}
     for replica, revision in wanted.items():
         template = executor.template(revision)

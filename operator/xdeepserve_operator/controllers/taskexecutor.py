@@ -35,7 +35,7 @@ from xdeepserve_operator.planner.pods import PodView
 from xdeepserve_operator.planner.progress import progress_of
 from xdeepserve_operator.planner.readiness import executor_verdict
 from xdeepserve_operator.planner.recovery import Patience
-from xdeepserve_operator.planner.rollout import exits, half_placed, is_gone, may_stay
+from xdeepserve_operator.planner.rollout import Exit, exits, half_placed, is_gone, may_stay, staying
 from xdeepserve_operator.resources.group import marked
 from xdeepserve_operator.resources.shell import shell_selector
 
@@ -108,19 +108,21 @@ class TaskExecutorReconciler:
             await self._take_down(executor, given_back.views)
             waiting = {view.replica: Waiting(given_back.message, "GaveBack") for view in given_back.views}
             return await self._report(executor, views, waiting, given_back.message)
-        wanted = executor.goal.made_at({view.replica: view.revision for view in views if view.holds_dies})
-        staying = [view for view in views if view.leaving is None and wanted.get(view.replica) == view.revision]
-        waiting = await self._admission.move(executor, staying)
+        wanted = executor.goal.made_at(staying(views))
+        keep = [view for view in views if view.leaving is None and wanted.get(view.replica) == view.revision]
+        waiting = await self._admission.move(executor, keep)
         waiting |= self._rest(executor, views) or await self._admission.place(executor)
         if gone or any(view.faults or not view.placed for view in views):
             views = observe()
-        hindrance = await self._let_leave(executor, views)
+        leaves, hindrance = await self._let_leave(executor, views)
         await self._take_down(executor, [view for view in half_placed(views) if view.replica in waiting])
-        if hindrance is None:
+        if leaves:
             views = observe()
         await self._shells.ensure(executor, views)
-        await self._fleet.steer(executor.namespace, token, views)
-        again = await self._report(executor, views, waiting, hindrance or "")
+        ended = {one.view.replica for one in leaves if not one.view.ready}
+        steered = [view for view in views if view.leaving is None and view.replica not in ended]
+        await self._fleet.steer(executor.namespace, token, steered)
+        again = await self._report(executor, views, waiting, hindrance)
         self._remember(executor, reports, calm=not waiting and not any(view.leaving for view in views))
         return again
 
@@ -154,26 +156,23 @@ class TaskExecutorReconciler:
 
     async def _see_off(self, executor: Executor, views: Sequence[InstanceView]) -> bool:
         """Ends what has left, keeps what is wanted again after all; True when anything changed."""
-        held = {view.replica: view.revision for view in views if view.holds_dies}
-        back = [view for view in views if may_stay(view, executor.goal, held)]
+        others = staying(views)
+        back = [view for view in views if may_stay(view, executor.goal, others)]
         await self._mark(executor, back, None)
         over = [view for view in views if is_gone(view, executor.spec.update.drain_seconds, self._clock.now())]
         over = [view for view in over if view not in back]
         await self._take_down(executor, over)
         return bool(back or over)
 
-    async def _let_leave(self, executor: Executor, views: Sequence[InstanceView]) -> str | None:
-        """Lets replicas leave: those that serve after their requests, others at once.
-
-        None when some do now, otherwise what keeps the next one.
-        """
+    async def _let_leave(self, executor: Executor, views: Sequence[InstanceView]) -> tuple[list[Exit], str]:
+        """Lets replicas leave, those that serve after their requests, others at once; and what keeps the next one."""
         leaving, hindrance = exits(views, executor.goal, objections(self._store, executor, views))
         since = format_time(self._clock.now())
         for one in leaving:
             if one.view.ready:
                 await self._mark(executor, [one.view], Leaving(reason=one.reason, since=since))
         await self._take_down(executor, [one.view for one in leaving if not one.view.ready])
-        return None if leaving else hindrance
+        return leaving, hindrance
 
     async def _mark(self, executor: Executor, views: Sequence[InstanceView], leaving: Leaving | None) -> None:
         """Says on the DPGroups of replicas that they leave, or stay."""

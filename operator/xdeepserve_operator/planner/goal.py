@@ -37,7 +37,7 @@ class Goal:
         return self.replicas <= replica < self.replicas + self.strategy.max_surge
 
     def made_at(self, held: Mapping[int, str]) -> dict[int, str]:
-        """Replicas to make or to complete now, with their revision; ``held`` is the revision of those that exist.
+        """Replicas to make or to complete now, with their revision; ``held`` is that of those that exist and stay.
 
         One that is to be replaced is not completed.
         """

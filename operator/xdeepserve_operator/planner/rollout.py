@@ -3,8 +3,9 @@
 Three ways out. Scaled down: beyond the wanted number, at once, the highest first. Outdated: of a revision that is to
 be replaced, the highest first; one that does not serve anyway costs nothing and leaves at once, holding nobody up; one
 that serves leaves when the replicas that serve without it are at least the wanted number less ``maxUnavailable``, and
-when its partners of the other roles can spare it (see pairs). Surplus: a surge replica whose rollout is over, under the
-same budget. Replacing is leaving: the replica is then made anew at its new revision, on whatever dies fit.
+when its partners of the other roles can spare it (see pairs). Surplus: a surge replica when the others are as many as
+are wanted, whatever the budget: what already runs is not given up for what still starts. Replacing is leaving: the
+replica is then made anew at its new revision, on whatever dies fit.
 
 A replica without room does not hold the others up: replacing one in place asks for no more dies than it gives back.
 
@@ -12,7 +13,7 @@ One that leaves is first taken from the routes; it is gone when it has no more r
 stopped serving, or at its deadline. One that is wanted again meanwhile stays, unless it was preempted.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -39,10 +40,11 @@ def exits(
     ``objection(gone, replica)`` says what the other roles have against ``replica`` leaving after ``gone``.
     """
     held = [view for view in views if view.holds_dies and view.leaving is None]
-    wanted = goal.made_at({view.replica: view.revision for view in held})
+    wanted = goal.made_at(staying(views))
     serving = sum(view.ready for view in held)
     roomless = sum(not view.holds_dies and not view.draining for view in views if view.replica < goal.replicas)
-    floor = max(0, goal.replicas - roomless - goal.strategy.max_unavailable)
+    enough = goal.replicas - roomless
+    budget = max(0, enough - goal.strategy.max_unavailable)
     leaving: list[Exit] = []
     hindrance = ""
     for view in sorted(held, key=lambda view: (view.ready, -view.replica)):
@@ -51,6 +53,7 @@ def exits(
         extra, surge = view.replica >= goal.replicas, goal.is_surge(view.replica)
         if view.ready and (surge or not extra):
             why = objection([one.view.replica for one in leaving], view.replica)
+            floor = enough if surge else budget
             if serving - 1 < floor:
                 why = f"{serving} of {goal.replicas} instances serve, the budget says {floor} at least"
             if why is not None:
@@ -69,11 +72,16 @@ def is_gone(view: InstanceView, drain_seconds: int, now: datetime) -> bool:
     return not view.ready or waited >= drain_seconds or (waited >= NOTICE_SECONDS and view.idle)
 
 
-def may_stay(view: InstanceView, goal: Goal, held: dict[int, str]) -> bool:
-    """Whether a replica that leaves is wanted again as it is."""
+def may_stay(view: InstanceView, goal: Goal, others: Mapping[int, str]) -> bool:
+    """Whether a replica that leaves is wanted again as it is; ``others`` are those that stay."""
     if view.leaving is None or view.leaving.reason == "Preempted":
         return False
-    return goal.made_at(held).get(view.replica) == view.revision
+    return goal.made_at({**others, view.replica: view.revision}).get(view.replica) == view.revision
+
+
+def staying(views: Sequence[InstanceView]) -> dict[int, str]:
+    """Revision of every replica that holds dies and does not leave."""
+    return {view.replica: view.revision for view in views if view.holds_dies and view.leaving is None}
 
 
 def half_placed(views: Sequence[InstanceView]) -> tuple[InstanceView, ...]:

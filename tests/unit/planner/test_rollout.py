@@ -95,6 +95,14 @@ def test_surge_leaves_when_the_numbered_ones_are_back() -> None:
     assert leaving([serving(0), serving(1)], aim) == [(1, "Surplus")]
 
 
+def test_surge_that_serves_is_not_given_up_for_what_still_starts() -> None:
+    generous = goal(1, max_unavailable=1, max_surge=1)
+    assert leaving([starting(0), serving(1)], generous) == []
+    old = leaves(serving(0, "old"))
+    assert leaving([old, serving(1)], generous) == []
+    assert not may_stay(leaves(serving(1), "Surplus"), generous, {}), "nothing old is left to surge for"
+
+
 def test_a_revert_keeps_a_surge_replica_of_the_wrong_revision_while_it_is_all_there_is() -> None:
     aim = goal(1, "old", max_unavailable=0, max_surge=1)
     assert leaving([starting(0, "old"), serving(1, "new")], aim) == []
@@ -137,12 +145,12 @@ def test_one_that_leaves_and_breaks_is_gone_at_once() -> None:
 
 
 def test_what_is_wanted_again_stays_unless_it_was_preempted() -> None:
-    held = {0: "new", 1: "new"}
-    assert may_stay(leaves(serving(1), "ScaledDown"), goal(2), held)
-    assert not may_stay(leaves(serving(1), "ScaledDown"), goal(1), held)
-    assert not may_stay(leaves(serving(1), "Preempted"), goal(2), held)
-    assert not may_stay(leaves(serving(1, "old")), goal(2), {0: "new", 1: "old"})
-    assert may_stay(leaves(serving(1, "old")), goal(2, "old"), {0: "new", 1: "old"}), "after a revert"
+    others = {0: "new"}
+    assert may_stay(leaves(serving(1), "ScaledDown"), goal(2), others)
+    assert not may_stay(leaves(serving(1), "ScaledDown"), goal(1), others)
+    assert not may_stay(leaves(serving(1), "Preempted"), goal(2), others)
+    assert not may_stay(leaves(serving(1, "old")), goal(2), others)
+    assert may_stay(leaves(serving(1, "old")), goal(2, "old"), others), "after a revert"
 
 
 def test_half_placed_is_what_never_ran() -> None:
