@@ -16,7 +16,8 @@ from eplb.search import Rounds
 NAMES = ("search", "search", "incremental", "greedy", "activated")
 LAYERS = 20  # of a case: each a random input of its own
 WORSE = 1e-9  # of the barrier: rounding
-BRIEF = Budget(Rounds(2, 4, 4, 3, 6, 0.5), Rounds(1, 2, 2, 6, 6, 0.5))
+ROUNDS = Rounds(2, 4, 4, 3, 6, 0.5)
+BRIEF = Budget(ROUNDS, ROUNDS, 2, Rounds(1, 2, 2, 6, 6, 0.5))
 
 
 @dataclass(frozen=True)

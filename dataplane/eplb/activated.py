@@ -28,7 +28,7 @@ def activated(problem: Problem, budget: Budget, seed: int, tokens: float) -> Slo
     covariance = np.zeros_like(problem.covariance)
     covariance[:, experts, experts] = variance
     state = Moments(replace(problem, mean=chance * copies.astype(np.float32), covariance=covariance), slots, KAPPA)
-    rounds = budget.coarse
+    rounds = budget.plain
     for power in np.linspace(rounds.softest, rounds.hardest, rounds.count).round().astype(int):
         for _ in range(rounds.exchanges):
             exchange(state, rng, int(power), rounds.hot)

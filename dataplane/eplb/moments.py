@@ -53,6 +53,22 @@ class Moments(State):
         holders = ((plan == repeated[0]) | (plan == repeated[1])).any(0)
         self.refresh(of_layer[holders])
 
+    def snapshot(self) -> tuple[Ints, Floats]:
+        """What ``restore`` needs."""
+        return np.array(self.plan), np.array(self.copies, np.float32)
+
+    def restore(self, snapshot: tuple[Ints, Floats], layers: Ints) -> None:
+        """Takes these layers back to what they were."""
+        if not len(layers):
+            return
+        npus = (layers[:, None] * self.npus + np.arange(self.npus)).ravel()
+        experts = (layers[:, None] * self.stride + np.arange(self.stride)).ravel()
+        plan, copies = snapshot
+        self.plan[:, npus] = plan[:, npus]
+        self.copies[experts] = copies[experts]
+        self._recount()
+        self.refresh(npus)
+
     def levels(self) -> Floats:
         """[B, N]: mean plus kappa standard deviations, in units of perfectly even load."""
         spread = np.sqrt(np.maximum(self.variance, 0))

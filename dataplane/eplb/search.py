@@ -1,23 +1,26 @@
 """Policy ``search``, the default: best balance on load not seen yet, within a budget counted in rounds, not seconds.
 
 Pack by mean plus spread, small problems from several starts at once; then rounds of exchanges and reassignments on
-``Moments``, the soft maximum growing harder from round to round; then, where deviations of slices last, a polish on the
-``Slices`` themselves, hot NPUs first. Equal input, budget and seed give an equal plan.
+``Moments``, the soft maximum growing harder from round to round. Where deviations of slices last, shakes follow, and
+rounds on the ``Slices`` themselves. Equal input, budget and seed give an equal plan.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from eplb.moments import Moments
 from eplb.moves import exchange, reassign
 from eplb.packing import pack
 from eplb.problem import Problem, Slots
+from eplb.shake import shake
 from eplb.slices import Slices
 from eplb.state import State
 
 KAPPA = 1.0  # standard deviations to be prepared for
 CHEAP, MOST_STARTS = 2**15, 8  # slots of all layers that are searched at once; more starts where there are fewer
+SHAKEN = 7  # power: all but the true maximum
 LEAST_EVEN = 0.5  # of the starts: how far the copies of hot experts are held back
 
 
@@ -49,16 +52,20 @@ class Rounds:
 
 @dataclass(frozen=True)
 class Budget:
-    """How long to search: rounds on moments, and on slices where those pay."""
+    """How long to search. Where load does not last, ``plain`` rounds; where it does, ``opening`` rounds, ``shakes``
+    and, on slices, ``fine`` rounds: sharper means, which would only fit noise otherwise."""
 
-    coarse: Rounds
+    plain: Rounds
+    opening: Rounds
+    shakes: int
     fine: Rounds | None
 
 
+_BRIEF = Rounds(2, 8, 8, 3, 6, 0.5)
 BUDGETS = {
-    "fast": Budget(Rounds(3, 8, 10, 3, 6, 0.5), None),
-    "default": Budget(Rounds(14, 20, 12, 3, 6, 0.5), Rounds(6, 12, 4, 5, 7, 0.3)),
-    "thorough": Budget(Rounds(48, 40, 20, 3, 6, 0.5), Rounds(24, 24, 8, 4, 7, 0.5)),
+    "fast": Budget(_BRIEF, _BRIEF, 0, None),
+    "default": Budget(Rounds(14, 20, 12, 3, 6, 0.5), Rounds(3, 16, 12, 3, 6, 0.5), 110, Rounds(4, 12, 4, 6, 7, 0.3)),
+    "thorough": Budget(Rounds(48, 40, 20, 3, 6, 0.5), Rounds(8, 20, 12, 3, 6, 0.5), 600, Rounds(16, 24, 8, 4, 7, 0.5)),
 }
 
 
@@ -70,11 +77,21 @@ def search(problem: Problem, budget: Budget, seed: int) -> Slots:
     evenness = np.repeat(np.linspace(1.0, LEAST_EVEN, starts, dtype=np.float32), layers)[:, None]
     rng = np.random.default_rng(seed)
     state = Moments(problem, pack(problem, problem.risk(KAPPA), evenness), KAPPA)
-    budget.coarse.run(state, rng)
-    slots, score = state.slots(), state.levels().max(1)
-    if budget.fine and problem.persistent:
-        exact = Slices(problem, slots)
-        budget.fine.run(exact, rng)
-        slots, score = exact.slots(), exact.barrier()
+    if not problem.persistent:
+        budget.plain.run(state, rng)
+        return _best(state.slots(), state.levels().max(1), starts)
+    budget.opening.run(state, rng)
+    for _ in range(budget.shakes):
+        shake(state, rng, SHAKEN)
+    if not budget.fine:
+        return _best(state.slots(), state.levels().max(1), starts)
+    exact = Slices(problem, state.slots())
+    budget.fine.run(exact, rng)
+    return _best(exact.slots(), exact.barrier(), starts)
+
+
+def _best(slots: Slots, score: NDArray[np.float32], starts: int) -> Slots:
+    """Of ``starts`` placements of each layer the one with the least score."""
+    layers = len(slots) // starts
     best = score.reshape(starts, layers).argmin(0)
     return np.asarray(slots.reshape(starts, layers, *slots.shape[1:])[best, np.arange(layers)])
