@@ -7,6 +7,7 @@ and statuses of our kinds are checked against their types, since the real server
 """
 
 import copy
+import itertools
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -16,6 +17,7 @@ from xdeepserve_operator.planner.conditions import format_time
 
 Object = dict[str, Any]
 TYPES = {kind.kind: kind for kind in KINDS}
+_WORLDS = itertools.count()
 
 
 class Crash(BaseException):
@@ -54,6 +56,7 @@ class FakeApi:
         self._doomed: dict[str, Object] = {}
         self._tokens: dict[tuple[str, str], str] = {}
         self._counter = 0
+        self._world = next(_WORLDS)  # a uid is one object's, in all worlds of a test run
 
     # Store
 
@@ -139,7 +142,7 @@ class FakeApi:
         obj = copy.deepcopy(body)
         obj["kind"] = kind
         obj["metadata"] |= {
-            "uid": f"uid-{self._counter}",
+            "uid": f"uid-{self._world}-{self._counter}",
             "generation": 1,
             "resourceVersion": str(self._counter),
             "creationTimestamp": format_time(self.clock.now()),
