@@ -6,8 +6,10 @@ reads ``managedFields``, and of other tenants' pods only what they take from a s
 """
 
 import asyncio
+import sys
 from collections.abc import Callable, Iterable
 from functools import partial
+from typing import Any
 
 import aiohttp
 import structlog
@@ -37,27 +39,56 @@ WATCHED: dict[Resource, str] = {  # resource -> label selector
 }
 
 
+_METADATA = frozenset({"managedFields", "selfLink", "generateName"})  # nobody reads these
+_STATUS = ("phase", "podIP", "conditions")
+_STATES = ("name", "state", "lastState")
+_SHORT = 64  # characters; names, labels and words that objects share
+
+
 def trim(obj: Object) -> Object | None:
-    """What is worth keeping of an object; None when nothing is."""
-    metadata = {name: value for name, value in obj["metadata"].items() if name != "managedFields"}
-    kept = obj | {"metadata": metadata}
-    if obj.get("kind") != "Pod" or (metadata.get("labels") or {}).get(LABEL_MANAGED_BY) == MANAGED_BY:
-        return kept
-    containers = [
-        {"name": container["name"], "resources": container["resources"]}
-        for container in obj["spec"].get("containers", [])
-        if RESOURCE_DIE in (container.get("resources", {}).get("requests") or {})
-    ]
-    if not containers:
+    """What is worth keeping of an object; None when nothing is.
+
+    Of pods, that is what decisions are made on; of other tenants' pods only what they take from a server. Equal short
+    strings are kept once: every decoded object brings its own copies of the same keys, labels and names.
+    """
+    metadata = {name: value for name, value in obj["metadata"].items() if name not in _METADATA}
+    if obj.get("kind") != "Pod":
+        return _lean(obj | {"metadata": metadata})
+    spec, status = obj["spec"], obj.get("status", {})
+    taking = {part: _taking(spec.get(part) or ()) for part in ("containers", "initContainers")}
+    kept = {"apiVersion": "v1", "kind": "Pod", "spec": {"nodeName": spec.get("nodeName", ""), **taking}}
+    if (metadata.get("labels") or {}).get(LABEL_MANAGED_BY) == MANAGED_BY:
+        states = [{part: one[part] for part in _STATES if part in one} for one in status.get("containerStatuses") or ()]
+        told = {part: status[part] for part in _STATUS if part in status}
+        return _lean(kept | {"metadata": metadata, "status": told | {"containerStatuses": states}})
+    if not any(taking.values()):
         return None
     names = ("name", "namespace", "uid", "resourceVersion", "deletionTimestamp")
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {name: metadata[name] for name in names if name in metadata},
-        "spec": {"nodeName": obj["spec"].get("nodeName", ""), "containers": containers},
-        "status": {"phase": obj.get("status", {}).get("phase", "")},
-    }
+    few = {name: metadata[name] for name in names if name in metadata}
+    return _lean(kept | {"metadata": few, "status": {"phase": status.get("phase", "")}})
+
+
+def _taking(containers: Iterable[Object]) -> list[Object]:
+    """Containers that hold dies."""
+    return [
+        {"name": one["name"], "resources": one["resources"]}
+        for one in containers
+        if RESOURCE_DIE in (one.get("resources", {}).get("requests") or {})
+    ]
+
+
+def _lean(obj: Object) -> Object:
+    lean: Object = _shared(obj)
+    return lean
+
+
+def _shared(value: Any) -> Any:
+    """The same value made of interned keys and short strings."""
+    if isinstance(value, dict):
+        return {sys.intern(key): _shared(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_shared(item) for item in value]
+    return sys.intern(value) if type(value) is str and len(value) <= _SHORT else value
 
 
 # Kinds that come in thousands are followed without the framework, which takes milliseconds for every event.

@@ -17,6 +17,7 @@ from typing import Any
 
 from xdeepserve_operator.api.names import FIELD_MANAGER
 from xdeepserve_operator.runtime import resources
+from xdeepserve_operator.runtime.cache import trim
 from xdeepserve_operator.runtime.events import EventWriter
 from xdeepserve_operator.runtime.kube import AlreadyExists, Conflict, KubeApi, NotFound, Object
 from xdeepserve_operator.runtime.resources import Resource
@@ -93,7 +94,7 @@ class Writer:
             return current
         async with self._fenced():
             stored = await self._api.apply(RESOURCES[kind], body, field_manager=FIELD_MANAGER)
-        self._store.put(kind, stored)
+        self._keep(kind, stored)
         self._remember("object", stored, body, stored)
         return stored
 
@@ -107,7 +108,7 @@ class Writer:
                 stored = await self._api.create(resource, document)
         except AlreadyExists:
             stored = await self._api.get(resource, metadata["name"], metadata.get("namespace"))
-        self._store.put(kind, stored)
+        self._keep(kind, stored)
         return stored
 
     async def update_status(self, kind: str, obj: Object, status: Object) -> None:
@@ -127,7 +128,7 @@ class Writer:
                 )
         except NotFound:
             return
-        self._store.put(kind, stored)
+        self._keep(kind, stored)
         self._remember("status", stored, status, stored.get("status"))
 
     async def scale(self, executor: Object, replicas: int) -> None:
@@ -175,6 +176,10 @@ class Writer:
                 raise NotLeader("the Lease is not held; another operator may be writing")
             async with asyncio.timeout(self._write_seconds):
                 yield
+
+    def _keep(self, kind: str, stored: Object) -> None:
+        """Into the store goes what a watch would put there."""
+        self._store.put(kind, trim({"apiVersion": RESOURCES[kind].api_version, "kind": kind, **stored}) or stored)
 
     def _unchanged(self, part: str, current: Object, wanted: Object, actual: Any) -> bool:
         known = self._written.get((part, current["metadata"]["uid"]))
