@@ -73,9 +73,10 @@ def endpoint(directory: Path, rank: int, ranks: int, layout: Layout) -> Iterator
 class _Xccl:
     def __init__(self, made: Endpoint, channel: Channel, way: Way) -> None:
         self._endpoint = made
-        self._channel = channel
+        self._send = channel.send_now
+        self._receive = channel.receive_now
         self._way = way
-        self._sent = self._received = 0
+        self._event = 0
 
     def buffer(self, nbytes: int) -> Bytes:
         if self._way is Way.ZERO_COPY:
@@ -83,12 +84,12 @@ class _Xccl:
         return np.zeros(nbytes, np.uint8)
 
     def send(self, data: Bytes) -> None:
-        self._sent += 1
-        self._channel.send_now(data, event=self._sent, timeout=TIMEOUT, path=self._way)
+        self._event += 1
+        self._send(data, event=self._event, timeout=TIMEOUT, path=self._way)
 
     def receive(self, into: Bytes) -> None:
-        self._received += 1
-        self._channel.receive_now(into, event=self._received, timeout=TIMEOUT)
+        self._event += 1
+        self._receive(into, event=self._event, timeout=TIMEOUT)
 
 
 @contextmanager

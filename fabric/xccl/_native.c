@@ -514,8 +514,9 @@ static int send_chunks(RingEnd *self, const char *data, uint64_t length, uint64_
 {
     uint64_t *counter = self->counters.buf, chunk = chunk_bytes(self, length);
     word *acknowledged = word_at(&self->own, self->acknowledged);
+    uint64_t rest = length - counter[POSTED];
     counter[SENT_EVENT] = event;
-    for (uint64_t left = length == 0 ? 1 : (length + chunk - 1) / chunk; left-- > 0;) {
+    for (uint64_t left = rest == 0 ? 1 : (rest + chunk - 1) / chunk; left-- > 0;) {
         uint64_t tail = counter[SENT] + 1, piece = left > 0 ? chunk : length - counter[POSTED];
         if (tail > self->slots) {
             uint64_t done = await_word(acknowledged, tail - self->slots);
@@ -529,22 +530,25 @@ static int send_chunks(RingEnd *self, const char *data, uint64_t length, uint64_
     return await_word(acknowledged, counter[SENT]) == counter[SENT] ? 0 : UNACKNOWLEDGED;
 }
 
-/* send(data, event, most): 0 when all was copied out, UNACKNOWLEDGED when it is published, PARTIAL when only
- * counter[POSTED] bytes are; DECLINED with nothing done, as for more than `most` bytes. */
+/* send(data, event, most, resume): 0 when all was copied out, UNACKNOWLEDGED when it is published, PARTIAL when only
+ * counter[POSTED] bytes are, after which it may be resumed; DECLINED with nothing done, as for more than `most` bytes. */
 static PyObject *ring_send(PyObject *object, PyObject *const *args, Py_ssize_t count)
 {
     RingEnd *self = (RingEnd *)object;
     uint64_t *counter = self->counters.buf, event, most;
     Py_buffer data;
-    if (!count_is("send", count, 3) || !as_word(args[1], &event) || !as_word(args[2], &most))
+    int resume = count == 4 ? PyObject_IsTrue(args[3]) : 0;
+    if (!count_is("send", count, 4) || !as_word(args[1], &event) || !as_word(args[2], &most) || resume < 0)
         return NULL;
     if (PyObject_GetBuffer(args[0], &data, PyBUF_SIMPLE) != 0)
         return declined_buffer();
     uint64_t length = (uint64_t)data.len;
     uint64_t done = atomic_load_explicit(word_at(&self->own, self->acknowledged), memory_order_acquire);
     int result = DECLINED;
-    counter[POSTED] = 0;
-    if (event > counter[SENT_EVENT] && length <= (done < counter[SENT] ? self->most_contended : most)) {
+    if (!resume)
+        counter[POSTED] = 0;
+    if (resume ? event == counter[SENT_EVENT] && counter[POSTED] < length
+               : event > counter[SENT_EVENT] && length <= (done < counter[SENT] ? self->most_contended : most)) {
         if (length < HOLD_BYTES)
             result = send_chunks(self, data.buf, length, event);
         else {
@@ -560,7 +564,7 @@ static PyObject *ring_send(PyObject *object, PyObject *const *args, Py_ssize_t c
 /* Take the chunks of a message; whether it is there whole. The counters say how far it came. */
 static int receive_chunks(RingEnd *self, char *into, uint64_t size, uint64_t event)
 {
-    uint64_t *counter = self->counters.buf, left = 0;
+    uint64_t *counter = self->counters.buf, left = counter[LEFT];
     do {
         uint64_t tail = counter[RECEIVED] + 1, slot = tail % self->slots;
         word *field = word_at(&self->own, self->fields + slot * self->field_stride);
@@ -585,19 +589,24 @@ static int receive_chunks(RingEnd *self, char *into, uint64_t size, uint64_t eve
     return 1;
 }
 
-/* receive(into, event): the message's bytes, or DECLINED with counter[FILLED] of them done. */
+/* receive(into, event, resume): the message's bytes, or DECLINED with counter[FILLED] of them done, after which it may
+ * be resumed. */
 static PyObject *ring_receive(PyObject *object, PyObject *const *args, Py_ssize_t count)
 {
     RingEnd *self = (RingEnd *)object;
     uint64_t *counter = self->counters.buf, event;
     Py_buffer into;
-    if (!count_is("receive", count, 2) || !as_word(args[1], &event))
+    int resume = count == 3 ? PyObject_IsTrue(args[2]) : 0;
+    if (!count_is("receive", count, 3) || !as_word(args[1], &event) || resume < 0)
         return NULL;
-    counter[FILLED] = 0;
+    if (!resume)
+        counter[FILLED] = 0;
     if (!writable(args[0], &into))
         return declined_buffer();
     int whole = 0;
-    if (event > counter[CONSUMED_EVENT]) {
+    int in_turn = resume ? event == counter[CONSUMED_EVENT] && counter[FILLED] <= (uint64_t)into.len
+                         : event > counter[CONSUMED_EVENT];
+    if (in_turn) {
         if (into.len < HOLD_BYTES)
             whole = receive_chunks(self, into.buf, (uint64_t)into.len, event);
         else {

@@ -19,11 +19,12 @@ from xccl.memory import Buffer, MappedMemory, RemoteMemory, octets
 from xccl.paths import AIVS_PER_SEND, UNIFIED_BUFFER_BYTES, ZERO_COPY_BYTES, Path, Rule, Situation, default_rule
 from xccl.probe import Report, probe
 from xccl.region import Reference, region_name
-from xccl.ring import FILLED, LEFT, POSTED, SENT, Ring
+from xccl.ring import CONSUMED_EVENT, FILLED, LEFT, RECEIVED, SENT, Ring
 from xccl.shm import Segment
 from xccl.steps import Steps, run
 from xccl.uri import Peer
 
+_MTE: Final = Path.MTE  # looking a member up takes longer than all else that `send_now` does
 _GLANCE: Final = 100e-6  # one peer, which normally has a core of its own; copying 1 MiB takes about as long
 
 if atomics.NATIVE:
@@ -35,7 +36,7 @@ class Channel:
 
     One message each way may be on its way into or out of the ring at a time; sent messages that wait for their
     acknowledgement may be many. Either side may fail or be abandoned; the channel stays usable for later events
-    unless the peer was lost.
+    unless the peer was lost. For one thread at a time.
     """
 
     def __init__(
@@ -112,15 +113,15 @@ class Channel:
 
     def send_now(self, data: Buffer, *, event: int, timeout: float, path: Path | None = None) -> None:
         """`send`, blocking the thread. Raises Timeout too."""
-        if self._native is None or self._sending or not (path is None or path is Path.MTE):
+        if self._native is None or self._sending or not (path is None or path is _MTE):
             run(self.send(data, event=event, path=path), timeout=timeout, glance=_GLANCE)
             return
         most = self._most_in_chunks() if path is None else sys.maxsize
-        done = self._native.send(data, event, most)
+        done = self._native.send(data, event, most, False)
         if done == DECLINED:
             run(self.send(data, event=event, path=path), timeout=timeout, glance=_GLANCE)
         elif done == PARTIAL:
-            run(self._send_rest(octets(data), event), timeout=timeout, glance=_GLANCE)
+            run(self._send_rest(self._native, data, event), timeout=timeout, glance=_GLANCE)
         elif done == UNACKNOWLEDGED:
             run(self._ring.await_copied(self._ring.counters[SENT]), timeout=timeout, glance=_GLANCE)
 
@@ -128,12 +129,10 @@ class Channel:
         """`receive`, blocking the thread. Raises Timeout too."""
         if self._native is None or self._receiving:
             return run(self.receive(into, event=event), timeout=timeout, glance=_GLANCE)
-        nbytes = self._native.receive(into, event)
+        nbytes = self._native.receive(into, event, False)
         if nbytes >= 0:
             return nbytes
-        filled = self._ring.counters[FILLED]
-        left = self._ring.counters[LEFT] if filled else None
-        return run(self._receive(into, event, filled, left), timeout=timeout, glance=_GLANCE)
+        return run(self._receive_rest(self._native, into, event), timeout=timeout, glance=_GLANCE)
 
     def probe(self, *, timeout: float, patience: float = 0.1) -> Steps[Report]:
         """Ask what is wrong, if anything is, at any time: also while a send or a receive is under way.
@@ -149,13 +148,32 @@ class Channel:
             return ZERO_COPY_BYTES - 1
         return sys.maxsize if self._endpoint.cores.free >= AIVS_PER_SEND else UNIFIED_BUFFER_BYTES
 
-    def _send_rest(self, data: memoryview, event: int) -> Steps[None]:
+    def _send_rest(self, native: RingEnd, data: Buffer, event: int) -> Steps[None]:
+        """Go on in compiled code, and wait here while the ring is full."""
         self._sending = True
         try:
-            tail = yield from self._ring.send(data, event, Path.MTE, self._ring.counters[POSTED])
+            done = PARTIAL
+            while done == PARTIAL:
+                yield from self._ring.await_room()
+                done = native.send(data, event, sys.maxsize, True)
         finally:
             self._sending = False
-        yield from self._ring.await_copied(tail)
+        yield from self._ring.await_copied(self._ring.counters[SENT])
+
+    def _receive_rest(self, native: RingEnd, into: Buffer, event: int) -> Steps[int]:
+        """Go on in compiled code, and wait here while nothing arrives; the Steps take over what it cannot take."""
+        counters = self._ring.counters
+        while True:
+            begun = counters[FILLED] > 0
+            received = counters[RECEIVED]
+            if begun or event > counters[CONSUMED_EVENT]:
+                yield from self._ring.await_arrival()
+                nbytes = native.receive(into, event, begun)
+                if nbytes >= 0:
+                    return nbytes
+            if counters[RECEIVED] == received:
+                filled = counters[FILLED]
+                return (yield from self._receive(into, event, filled, counters[LEFT] if filled else None))
 
     def _receive(self, into: Buffer, event: int, filled: int, left: int | None) -> Steps[int]:
         if self._receiving:

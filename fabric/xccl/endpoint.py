@@ -31,7 +31,7 @@ from xccl import shm, tcp_memory, uri
 from xccl.errors import BadSegment, Broken, PeerLost, StaleEpoch
 from xccl.faults import Faults
 from xccl.faults_memory import FaultyMemory, FaultySegment
-from xccl.layout import HEADER_BYTES, Layout, page_up
+from xccl.layout import HEADER_BYTES, SKEW_BYTES, Layout, page_up
 from xccl.liveness import Liveness, Watch, in_proc
 from xccl.paths import Cores
 from xccl.region import Reference, Region, region_name
@@ -145,7 +145,7 @@ class Endpoint:
     def region(self, nbytes: int) -> Region:
         """A new application region with room for `nbytes`."""
         number = next(self._region_numbers)
-        total = page_up(nbytes) + HEADER_BYTES
+        total = HEADER_BYTES + page_up(SKEW_BYTES + nbytes)
         region = Region(number, self.own(region_name(number), total), lambda: self._forget(number))
         self.regions[number] = region
         return region

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from xccl.layout import HEADER_BYTES
+from xccl.layout import HEADER_BYTES, SKEW_BYTES, page_up
 from xccl.shm import Segment
 
 
@@ -48,7 +48,7 @@ class Region:
         """An array in what is left of the region, zeroed if that was never used. Raises ValueError when it is full."""
         kind = np.dtype(dtype)
         nbytes = math.prod((shape,) if isinstance(shape, int) else shape) * kind.itemsize
-        begin = -(-self._used // HEADER_BYTES) * HEADER_BYTES
+        begin = page_up(self._used) + SKEW_BYTES
         if begin + nbytes > self._bytes.nbytes:
             free = max(0, self._bytes.nbytes - begin)
             raise ValueError(f"{nbytes} bytes do not fit: {free} of the region's {self._bytes.nbytes} are left")

@@ -65,15 +65,12 @@ class Ring:
 
     _acknowledged = 0
 
-    def send(self, data: memoryview, event: int, path: Path, begin: int = 0) -> Steps[int]:
-        """Write and publish all of `data` (bytes); returns the tail to wait for. `path` is MTE or DMA.
-
-        The first `begin` bytes were already published, in chunks.
-        """
-        if not begin:
-            self._begin(event)
+    def send(self, data: memoryview, event: int, path: Path) -> Steps[int]:
+        """Write and publish all of `data` (bytes); returns the tail to wait for. `path` is MTE or DMA."""
+        self._begin(event)
         chunk = chunk_bytes(len(data), self._slot_bytes) if path is Path.MTE else self._slot_bytes
-        left = max(1, -(-(len(data) - begin) // chunk))
+        left = max(1, -(-len(data) // chunk))
+        begin = 0
         while left:
             first = self.counters[SENT] + 1
             run = 1 if path is Path.MTE else min(left, self._run_from(first))
@@ -148,6 +145,15 @@ class Ring:
     def backlog(self) -> Steps[int]:
         """How many slots the receiver has not copied out yet."""
         return self.counters[SENT] - (yield from self._own.load(self._map.acknowledged))
+
+    def await_room(self) -> Steps[None]:
+        """Wait until there is a free slot."""
+        yield from self._await_free(self.counters[SENT] + 1)
+
+    def await_arrival(self) -> Steps[None]:
+        """Wait until something has been published that was not received yet."""
+        tail = self.counters[RECEIVED] + 1
+        yield from await_word(self._own, self._map.field(tail), tail, self._lost)
 
     def _read_reference(self, tail: int, into: memoryview, event: int) -> Steps[int]:
         told = bytearray(_REFERENCE.size)

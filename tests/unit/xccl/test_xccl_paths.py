@@ -13,7 +13,11 @@ from xccl_world import SMALL, endpoints, interleave, peer_of, randomly
 from xccl import Broken, Channel, CorruptField, Endpoint, EventMismatch, Path, Situation, Timeout, atomics, run
 from xccl.layout import RingMap
 from xccl.paths import AIVS, UNIFIED_BUFFER_BYTES, ZERO_COPY_BYTES, Cores, default_rule
+from xccl.ring import FILLED, RECEIVED
 from xccl.steps import Steps
+
+if atomics.NATIVE:
+    from xccl._native import PARTIAL
 
 CAPACITY = SMALL.ring_slots * SMALL.slot_bytes
 KIB, MIB = 1024, 1024 * 1024
@@ -85,8 +89,8 @@ def test_data_in_a_region_are_found_and_others_are_not(ends: list[Endpoint]) -> 
         assert reference is not None
         assert reference.nbytes == array.nbytes
     assert ends[0].reference(memoryview(bytearray(10))) is None
-    with pytest.raises(ValueError, match="4097 bytes do not fit"):
-        region.empty(4097)
+    with pytest.raises(ValueError, match="10000 bytes do not fit"):
+        region.empty(10_000)
     region.close()
     region.close()
     assert ends[0].reference(second.data) is None
@@ -147,7 +151,7 @@ class TestCompiledHalf:
                 into = bytearray(3 * CAPACITY)
                 sending = sender.send(message, event=event)
                 if compiled_send and sender._native and len(message) <= CAPACITY // 2:
-                    assert sender._native.send(message, event, CAPACITY) < 0  # nobody receives yet
+                    assert sender._native.send(message, event, CAPACITY, False) < 0  # nobody receives yet
                     sending = sender._ring.await_copied(sender._ring.counters[0])
                 if compiled_receive and len(message) <= CAPACITY // 2:
                     next(sending)  # everything is in the ring
@@ -157,7 +161,8 @@ class TestCompiledHalf:
                     nbytes = transfer(sending, receiver.receive(into, event=event))
                 assert bytes(into[:nbytes]) == message
 
-    def test_receiving_goes_on_where_the_compiled_half_stopped(self, ends: list[Endpoint]) -> None:
+    @pytest.mark.parametrize("compiled", [True, False])
+    def test_receiving_goes_on_where_the_compiled_half_stopped(self, ends: list[Endpoint], compiled: bool) -> None:
         sender, receiver = connect(*ends)
         message = bytes(range(200))  # twice the ring: more than one call can take
         sending = sender.send(message, event=1)
@@ -167,9 +172,18 @@ class TestCompiledHalf:
             receiver.receive_now(into, event=1, timeout=0)
         native, counters = receiver._native, receiver._ring.counters
         assert native is not None
-        assert (counters[2], counters[4]) == (2, CAPACITY)
-        resumed = receiver._receive(into, 1, counters[4], counters[5])
-        assert transfer(sending, resumed) == 200
+        assert (counters[RECEIVED], counters[FILLED]) == (2, CAPACITY)
+        rest = receiver._receive_rest(native, into, 1) if compiled else receiver._receive(into, 1, CAPACITY, 2)
+        assert transfer(sending, rest) == 200
+        assert bytes(into) == message
+
+    def test_sending_goes_on_where_the_compiled_half_stopped(self, ends: list[Endpoint]) -> None:
+        sender, receiver = connect(*ends)
+        message = bytes(range(200))
+        native, into = sender._native, bytearray(200)
+        assert native is not None
+        assert native.send(message, 1, CAPACITY * 9, False) == PARTIAL
+        assert transfer(sender._send_rest(native, message, 1), receiver.receive(into, event=1)) == 200
         assert bytes(into) == message
 
     def test_what_is_unusual_raises_as_the_steps_do(self, ends: list[Endpoint]) -> None:
