@@ -42,8 +42,7 @@ def exits(
     held = [view for view in views if view.holds_dies and view.leaving is None]
     wanted = goal.made_at(staying(views))
     serving = sum(view.ready for view in held)
-    roomless = sum(not view.holds_dies and not view.draining for view in views if view.replica < goal.replicas)
-    enough = goal.replicas - roomless
+    enough = goal.replicas - without_room(views, goal)
     budget = max(0, enough - goal.strategy.max_unavailable)
     leaving: list[Exit] = []
     hindrance = ""
@@ -62,6 +61,11 @@ def exits(
         serving -= view.ready
         leaving.append(Exit(view, "Outdated" if not extra else "Surplus" if surge else "ScaledDown"))
     return leaving, hindrance
+
+
+def without_room(views: Sequence[InstanceView], goal: Goal) -> int:
+    """Wanted replicas that hold no dies, and of which nothing is left that ends; asked after placing."""
+    return sum(not view.holds_dies and not view.draining for view in views if view.replica < goal.replicas)
 
 
 def is_gone(view: InstanceView, drain_seconds: int, now: datetime) -> bool:

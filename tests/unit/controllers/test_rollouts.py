@@ -101,6 +101,29 @@ async def test_with_surge_no_moment_is_without_a_whole_pair(prefill: int, decode
     assert len({one.revision for one in routes(world).targets}) == 1
 
 
+@pytest.mark.parametrize(("prefill", "decode"), [(2, 3), (4, 2)])
+async def test_in_place_no_role_has_more_out_of_use_than_its_budget(prefill: int, decode: int) -> None:
+    """Out of use is also what lost its partners, and what is being made anew."""
+    world = await start(prefill, decode)
+    use(world)
+    await world.tick()
+    while progressing(world) != "Complete":
+        counts = paired(world)
+        assert counts["Prefill"] >= prefill - 1
+        assert counts["Decode"] >= decode - 1
+        await world.tick()
+    assert world.ready("ModelDeployment", "chat")[0]
+
+
+async def test_surge_and_a_budget_together_come_to_an_end() -> None:
+    world = await start(1, 2, update={"maxUnavailable": 1, "maxSurge": 2})
+    use(world)
+    await world.settle()
+    assert world.ready("ModelDeployment", "chat")[0]
+    assert held(world, "chat-decode").keys() == {0, 1}
+    assert progressing(world) == "Complete"
+
+
 async def test_traffic_moves_by_weight_as_instances_do() -> None:
     world = await start(2, 2, update=ZERO_DOWNTIME)
     world.hardware.puts.clear()
