@@ -4,9 +4,7 @@ The traces are generated, so nothing has to be downloaded. Times are processor s
 checks included; other processes do not lengthen them much.
 """
 
-import os
 import statistics
-import time
 
 import numpy as np
 
@@ -14,6 +12,7 @@ from eplb import BUDGETS, Cluster, Options, Placement, Plan, balance, plan
 from eplb.traces.generate import RECIPES, Trace, generate
 from xdeepserve_bench import eplb_bars as bars
 from xdeepserve_bench.eplb_fuzz import LAYERS, Verdict, check
+from xdeepserve_bench.eplb_speed import seconds
 from xdeepserve_bench.report import Measure, Report
 
 UNIT = "max/mean"
@@ -23,14 +22,13 @@ PAPER = bars.CLUSTERS["576on288"]
 
 def run(*, quick: bool) -> Report:
     """Runs it; ``quick`` leaves out all traces but ``paper`` and ``small``, and most random inputs."""
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     report = Report("eplb")
     names = ("paper", "small") if quick else tuple(RECIPES)
     for name in names:
         trace = generate(name)
         report.measures += _held_out(name, trace)
         if name == "paper":
-            report.measures += [*_paper(trace), *_pinned(trace), *_replan(trace), *_speed(trace, 1 if quick else 3)]
+            report.measures += [*_paper(trace), *_pinned(trace), *_replan(trace), *_speed(1 if quick else 3)]
     report.measures += _fuzz(QUICK_INPUTS if quick else INPUTS)
     return report
 
@@ -99,20 +97,11 @@ def _worse(again: Plan, trace: Trace, first: Placement) -> int:
     return int((after > before).sum())
 
 
-def _speed(trace: Trace, runs: int) -> list[Measure]:
+def _speed(runs: int) -> list[Measure]:
     return [
-        Measure(f"planning 58 layers of 576 slots, {name}", _seconds(trace, name, runs), "s", runs, bar=bar)
+        Measure(f"planning 58 layers of 576 slots, {name}", statistics.median(seconds(name, runs)), "s", runs, bar=bar)
         for name, bar in (("default", bars.SECONDS), ("fast", bars.FAST_SECONDS))
     ]
-
-
-def _seconds(trace: Trace, budget: str, runs: int) -> float:
-    seconds = []
-    for _ in range(runs):
-        began = time.process_time()
-        plan(trace.fit, PAPER, options=Options(BUDGETS[budget]))
-        seconds.append(time.process_time() - began)
-    return statistics.median(seconds)
 
 
 def _fuzz(inputs: int) -> list[Measure]:

@@ -21,6 +21,7 @@ from eplb.state import State
 KAPPA = 1.0  # standard deviations to be prepared for
 CHEAP, MOST_STARTS = 2**15, 8  # slots of all layers that are searched at once; more starts where there are fewer
 SHAKEN = 7  # power: all but the true maximum
+MOST_RIGID = 4.0
 LEAST_EVEN = 0.5  # of the starts: how far the copies of hot experts are held back
 
 
@@ -64,7 +65,7 @@ class Budget:
 _BRIEF = Rounds(2, 8, 8, 3, 6, 0.5)
 BUDGETS = {
     "fast": Budget(_BRIEF, _BRIEF, 0, None),
-    "default": Budget(Rounds(14, 20, 12, 3, 6, 0.5), Rounds(3, 16, 12, 3, 6, 0.5), 110, Rounds(4, 12, 4, 6, 7, 0.3)),
+    "default": Budget(Rounds(14, 20, 12, 3, 6, 0.5), Rounds(3, 16, 12, 3, 6, 0.5), 76, Rounds(4, 12, 4, 5, 7, 0.3)),
     "thorough": Budget(Rounds(48, 40, 20, 3, 6, 0.5), Rounds(8, 20, 12, 3, 6, 0.5), 600, Rounds(16, 24, 8, 4, 7, 0.5)),
 }
 
@@ -81,7 +82,9 @@ def search(problem: Problem, budget: Budget, seed: int) -> Slots:
         budget.plain.run(state, rng)
         return _best(state.slots(), state.levels().max(1), starts)
     budget.opening.run(state, rng)
-    for _ in range(budget.shakes):
+    # Pins leave fewer ways to settle, so more shakes fail: as many more of them.
+    rigid = float(problem.open.sum()) / max(1.0, float(problem.movable.sum()))
+    for _ in range(round(budget.shakes * min(rigid, MOST_RIGID))):
         shake(state, rng, SHAKEN)
     if not budget.fine:
         return _best(state.slots(), state.levels().max(1), starts)
