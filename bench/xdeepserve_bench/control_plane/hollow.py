@@ -32,8 +32,11 @@ from xdeepserve_demo.tools import Tools
 from xdeepserve_operator.runtime.kube import KubeApi, Object
 from xdeepserve_operator.runtime.resources import NAMESPACES, NODES, SERVICEACCOUNTS, SUPERPODS, Resource
 
-CIDR = "127.224.0.1/13"  # pods of hollow servers; the emulated servers' pods live in 127.16.0.0/12
-OPERATOR_HOST, HEALTH_PORT = "127.239.255.1", 8081
+# Pods of hollow servers get addresses in 127.64…191.0.0/16, another for every process that runs a cluster; the emulated
+# servers' pods live in 127.16.0.0/12. Operators listen at the upper end, which no pod reaches.
+NETWORK = f"127.{64 + os.getpid() % 128}"
+OPERATOR_HOST, HEALTH_PORT = f"{NETWORK}.255.1", 8081
+SECOND_HOST = f"{NETWORK}.255.2"
 LEASE_SECONDS = 120  # hollow nodes renew in a quarter of it: hundreds of them must not be what is measured
 OPERATOR = [sys.executable, "-P", "-m", "xdeepserve_operator"]
 AT_ONCE = 32
@@ -188,7 +191,7 @@ def _kwok_flags(kubeconfig: str) -> list[str]:
         f"--config={Path(__file__).with_name('stages.yaml')}",
         "--manage-all-nodes=false",
         "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake",
-        f"--cidr={CIDR}",
+        f"--cidr={NETWORK}.0.1/16",
         "--node-ip=127.0.0.1",
         f"--node-lease-duration-seconds={LEASE_SECONDS}",
         "--v=ERROR",

@@ -22,7 +22,7 @@ from xdeepserve_operator.runtime.resources import (
 )
 
 OWNED = (TASKEXECUTORS, DPGROUPS, PODS, DEPLOYMENTS, SECRETS)
-SECONDS = 60.0
+SECONDS = 180.0  # the garbage collector hears of new kinds every half minute
 
 
 async def test_everything_goes_while_the_operator_is_down(hollow: Hollow):

@@ -8,7 +8,7 @@ import time
 
 from scale_steps import SECONDS, bring_up
 
-from xdeepserve_bench.control_plane.hollow import Hollow
+from xdeepserve_bench.control_plane.hollow import OPERATOR_HOST, SECOND_HOST, Hollow
 from xdeepserve_bench.control_plane.manifests import NAMESPACE
 from xdeepserve_bench.control_plane.watch import watched
 from xdeepserve_demo.install import NAMESPACE as SYSTEM
@@ -19,7 +19,7 @@ LEASE = "xdeepserve-operator"
 
 
 async def test_a_killed_leader_is_succeeded_within_15_seconds_and_nothing_is_lost(hollow: Hollow):
-    for identity, host in (("one", "127.239.255.1"), ("two", "127.239.255.2")):
+    for identity, host in (("one", OPERATOR_HOST), ("two", SECOND_HOST)):
         await hollow.start_operator(identity, host)
     await bring_up(hollow, "small")
     async with (
