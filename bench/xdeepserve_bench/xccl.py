@@ -50,9 +50,9 @@ def run(*, quick: bool) -> Report:
     times = _p2p(plan)
     report = Report("xccl", [*_judged_p2p(times), *_moe(plan), _barrier(plan), _overlap(plan)])
     report.curves = {
-        name: [(size, statistics.median(times[library, str(size)])) for size in plan.sizes]
+        name: [(size, statistics.median(times[library, str(size)])) for size in _sizes(plan, library)]
         for library, name in (OURS | PEERS).items()
-        if (library, str(64)) in times
+        if installed(library)
     }
     return report
 
@@ -61,13 +61,30 @@ def _gather(case: str, libraries: list[str], ranks: int, counts: dict[int, int],
     samples: Samples = defaultdict(list)
     for _ in range(rounds):
         for library in libraries:
-            for name, seconds in measure(case, library, ranks, {str(k): v for k, v in counts.items()}).items():
-                samples[library, name] += seconds
+            _add(samples, library, measure(case, library, ranks, _named(counts)))
     return samples
 
 
+def _named(counts: dict[int, int]) -> dict[str, int]:
+    return {str(what): count for what, count in counts.items()}
+
+
+def _add(samples: Samples, library: str, times: dict[str, list[float]]) -> None:
+    for name, seconds in times.items():
+        samples[library, name] += seconds
+
+
 def _p2p(plan: Plan) -> Samples:
-    return _gather("p2p", [*OURS, *filter(installed, PEERS)], 2, plan.sizes, plan.rounds)
+    samples: Samples = defaultdict(list)
+    for _ in range(plan.rounds):
+        for library in [*OURS, *filter(installed, PEERS)]:
+            _add(samples, library, measure("p2p", library, 2, _named(_sizes(plan, library))))
+    return samples
+
+
+def _sizes(plan: Plan, library: str) -> dict[int, int]:
+    """Zero-copy is for what is large enough to be worth a lookup."""
+    return {size: count for size, count in plan.sizes.items() if library != "xccl-zero-copy" or size >= 64 * KIB}
 
 
 def _judged_p2p(times: Samples) -> list[Measure]:

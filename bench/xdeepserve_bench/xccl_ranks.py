@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from xdeepserve_bench.xccl_cases import CASES, Rank, Times
 from xdeepserve_bench.xccl_links import mpiexec, pin
 
-_TIMEOUT = 120.0
+_TIMEOUT = 240.0
 
 
 def measure(case: str, library: str, ranks: int, counts: dict[str, int]) -> Times:
