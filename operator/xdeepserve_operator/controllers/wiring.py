@@ -75,13 +75,14 @@ def interested(store: Store, kind: str, obj: Object) -> list[Key]:
         keys += _gang_of(store, obj)
     elif kind == "DPGroup":
         keys += _labelled(obj, ("TaskExecutor", names.LABEL_EXECUTOR))
+        if store.get(kind, namespace, name) is None:  # its dies are free now, if its pod went before it
+            keys += _room_on(store, obj["spec"]["node"])
     elif kind == "Pod":
         keys += _labelled(obj, ("TaskExecutor", names.LABEL_EXECUTOR), ("DPGroup", names.LABEL_GROUP))
         if label(obj, names.LABEL_COMPONENT) == names.COMPONENT_FRONTEND:
             keys += _labelled(obj, ("ModelDeployment", names.LABEL_DEPLOYMENT))
         if dies_requested(obj):
-            node = store.get("Node", None, obj.get("spec", {}).get("nodeName") or "")
-            keys += [Key("SuperPod", None, pod) for pod in _superpods_of(store, node)] + _waiting(store)
+            keys += _room_on(store, obj.get("spec", {}).get("nodeName") or "")
     elif kind == "Node":
         superpods = _superpods_of(store, obj)
         keys += [Key("SuperPod", None, superpod) for superpod in sorted(superpods)]
@@ -95,6 +96,12 @@ def _labelled(obj: Object, *owners: tuple[str, str]) -> list[Key]:
     """Keys of the owners that an object's labels name."""
     namespace = obj["metadata"].get("namespace")
     return [Key(kind, namespace, label(obj, by)) for kind, by in owners if label(obj, by)]
+
+
+def _room_on(store: Store, node: str) -> list[Key]:
+    """Keys of those who count the free dies of a server, or wait for some."""
+    superpods = _superpods_of(store, store.get("Node", None, node))
+    return [Key("SuperPod", None, superpod) for superpod in sorted(superpods)] + _waiting(store)
 
 
 def _superpods_of(store: Store, node: Object | None) -> set[str]:

@@ -3,6 +3,8 @@
 import pytest
 
 from xdeepserve_operator.api import names
+from xdeepserve_operator.controllers.ports import Key
+from xdeepserve_operator.controllers.wiring import interested
 
 from . import manifests
 from .driver import NAMESPACE, World
@@ -121,3 +123,11 @@ async def test_a_pod_the_scheduler_refuses_moves_after_a_while() -> None:
     assert world.get("DPGroup", "decode-0-dp0")["spec"]["node"] != node
     assert [pod["metadata"]["name"] for pod in world.engine_pods("decode")] == ["decode-0-dp0-1"]
     assert world.api.list("Pod", NAMESPACE, {names.LABEL_COMPONENT: "shell"}) != []
+
+
+async def test_a_group_that_outlives_its_pod_frees_its_dies_when_it_goes(chat: World) -> None:
+    group = chat.get("DPGroup", "chat-prefill-0-dp0")
+    superpod = Key("SuperPod", None, "pod-a")
+    assert superpod not in interested(chat.api, "DPGroup", group), "a status of a group changes no count"
+    chat.api.remove(group)
+    assert superpod in interested(chat.api, "DPGroup", group)
