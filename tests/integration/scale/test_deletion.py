@@ -8,6 +8,7 @@ from scale_steps import bring_up
 
 from xdeepserve_bench.control_plane.hollow import Hollow, names_of
 from xdeepserve_bench.control_plane.manifests import NAMESPACE
+from xdeepserve_operator.api.names import LABEL_MANAGED_BY, MANAGED_BY
 from xdeepserve_operator.runtime.kube import NotFound
 from xdeepserve_operator.runtime.resources import (
     CRDS,
@@ -22,6 +23,7 @@ from xdeepserve_operator.runtime.resources import (
 )
 
 OWNED = (TASKEXECUTORS, DPGROUPS, PODS, DEPLOYMENTS, SECRETS)
+OURS = f"{LABEL_MANAGED_BY}={MANAGED_BY}"
 SECONDS = 180.0  # the garbage collector hears of new kinds every half minute
 
 
@@ -29,14 +31,14 @@ async def test_everything_goes_while_the_operator_is_down(hollow: Hollow):
     operator = await hollow.start_operator()
     await bring_up(hollow, "small")
     for kind in (MODELDEPLOYMENTS, *OWNED):
-        items, _ = await hollow.api.list(kind, NAMESPACE)
+        items, _ = await hollow.api.list(kind, NAMESPACE, labels=OURS if kind in OWNED else "")
         assert items, kind.plural
         assert not [item for item in items if item["metadata"].get("finalizers")], kind.plural
     hollow.stop(operator)
     await hollow.api.delete(MODELDEPLOYMENTS, "small", NAMESPACE)
     async with asyncio.timeout(SECONDS):
         for kind in OWNED:
-            while await names_of(hollow.api, kind):  # noqa: ASYNC110 - there are several kinds to watch
+            while (await hollow.api.list(kind, NAMESPACE, labels=OURS))[0]:
                 await asyncio.sleep(0.2)
     assert await names_of(hollow.api, SERVICES) == ["kubernetes"]
 
