@@ -6,7 +6,7 @@ the reason:
 | reason           | meaning                                                                         |
 |------------------|---------------------------------------------------------------------------------|
 | ModelLoadFailed  | an engine says that its checkpoint or configuration cannot be used              |
-| Unschedulable    | a replica has no place for lack of dies, or its gang gave its dies back         |
+| InsufficientDies | a replica has no place for lack of dies, or its gang gave its dies back         |
 | Faulted          | a replica that served lost something, and no other replica serves               |
 | Degraded         | the same, while another replica serves                                          |
 | Updating         | a replica runs an old revision, or its replacement is on the way                |
@@ -26,7 +26,7 @@ from xdeepserve_operator.planner.instance import InstanceView
 from xdeepserve_operator.planner.membership import Wait, membership_for
 
 _AFTER_SERVICE = frozenset({"Ready", "Degraded", "Faulted"})
-_WORST_FIRST = ("ModelLoadFailed", "Unschedulable", "Faulted", "Degraded", "Updating", "Starting", "Joining")
+_WORST_FIRST = ("ModelLoadFailed", "InsufficientDies", "Faulted", "Degraded", "Updating", "Starting", "Joining")
 _WAIT_REASONS = ("GaveBack", "InsufficientDies", "Placing")
 _BEING_PLACED = Waiting("being placed", "Placing")
 
@@ -84,7 +84,7 @@ def _stage(
         if view is not None and view.draining:
             return Verdict(False, "Updating", f"{view.name}: old pods are ending")
         if replica in waiting:
-            reason = "Starting" if waiting[replica].reason == "Placing" else "Unschedulable"
+            reason = "Starting" if waiting[replica].reason == "Placing" else "InsufficientDies"
             return Verdict(False, reason, waiting[replica].message)
         return Verdict(False, "Starting", f"replica {replica} is being placed")
     serves = view.ready

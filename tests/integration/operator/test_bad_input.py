@@ -23,7 +23,7 @@ GOOD = models() / MODEL
 
 async def test_what_does_not_fit_holds_nothing_and_goes_ahead_once_it_is_smaller(here: Site) -> None:
     await here.kubectl("apply", "--filename", str(asset("examples") / "too-big.yaml"))
-    message = await here.refused("too-big", "Unschedulable")
+    message = await here.refused("too-big", "InsufficientDies")
     assert re.search(r"needs 128 x 1 dies of 910C in SuperPod pod-a, \d+ free, largest block 16", message)
     executor = await here.api.get(TASKEXECUTORS, "too-big-decode", here.namespace)
     assert condition(executor, "Placed")["reason"] == "InsufficientDies"
@@ -42,7 +42,7 @@ async def test_what_waits_goes_ahead_when_room_appears(here: Site) -> None:
         await here.create(PODS, f"tenant-{number}", spec=tenant(16))
         await here.until(PODS, f"tenant-{number}", lambda pod: bool(pod["spec"].get("nodeName")), "bound")
     await here.deploy()
-    assert "needs 2 x 1 dies of 910C in SuperPod pod-a, 0 free" in await here.refused("chat", "Unschedulable")
+    assert "needs 2 x 1 dies of 910C in SuperPod pod-a, 0 free" in await here.refused("chat", "InsufficientDies")
     assert await here.engines() == []
 
     await here.api.delete(PODS, "tenant-0", here.namespace)

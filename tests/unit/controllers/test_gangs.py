@@ -37,7 +37,7 @@ async def test_a_gang_that_stays_partly_scheduled_gives_everything_back_and_trie
     await world.run(3)
     assert world.names("DPGroup") == [], "also those of prefill, whose pods run"
     assert world.engine_pods("chat-prefill") == []
-    assert world.ready("ModelDeployment", "chat")[1] == "Unschedulable"
+    assert world.ready("ModelDeployment", "chat")[1] == "InsufficientDies"
     assert placed(world, "chat-decode")[0] == placed(world, "chat-prefill")[0] == "GaveBack"
     assert "has no server after 60 s" in placed(world, "chat-decode")[1]
     writes = len(world.api.writes)
@@ -75,7 +75,7 @@ async def test_the_more_important_takes_the_dies_of_the_less_important_which_fin
     busy.running = 0
     await world.settle()
     assert world.ready("ModelDeployment", "high")[0]
-    assert world.ready("ModelDeployment", "low")[:2] == (False, "Unschedulable")
+    assert world.ready("ModelDeployment", "low")[:2] == (False, "InsufficientDies")
     told = [message for about, reason, message in world.api.events if (about, reason) == ("low-decode", "Preempted")]
     assert len(told) == 1
     assert told[0].startswith("replica 0 of priority 0 gives its dies to default/high-")
@@ -93,7 +93,7 @@ async def test_an_equal_priority_waits_and_nobody_is_hurt() -> None:
     world.api.add("ModelDeployment", deployment("second", 12, priority=5))
     await world.settle()
     assert world.ready("ModelDeployment", "first")[0]
-    assert world.ready("ModelDeployment", "second")[1] == "Unschedulable"
+    assert world.ready("ModelDeployment", "second")[1] == "InsufficientDies"
 
 
 async def test_a_recovery_of_the_more_important_takes_dies_too() -> None:
@@ -120,7 +120,7 @@ async def test_only_as_many_instances_go_as_are_needed() -> None:
     await world.settle()
     assert world.ready("TaskExecutor", "high")[0]
     assert world.get("TaskExecutor", "low")["status"]["readyReplicas"] == 2
-    assert world.ready("TaskExecutor", "low")[1] == "Unschedulable"
+    assert world.ready("TaskExecutor", "low")[1] == "InsufficientDies"
 
 
 async def test_surge_takes_nobodys_dies() -> None:

@@ -17,7 +17,7 @@ async def test_a_deployment_that_cannot_fit_holds_no_dies_and_goes_ahead_when_ro
     world.api.add("ModelDeployment", manifests.deployment(roles=roles))
     await world.settle()
     ready, reason, message = world.ready("ModelDeployment", "chat")
-    assert (ready, reason) == (False, "Unschedulable")
+    assert (ready, reason) == (False, "InsufficientDies")
     assert "needs 2 x 16 dies of 910C in SuperPod pod-a, 16 free, largest block 16" in message
     assert world.names("DPGroup") == []
     assert world.engine_pods("chat-prefill") == [], "the gang's other member holds nothing either"
@@ -47,7 +47,7 @@ async def test_dies_of_other_tenants_count_as_used() -> None:
     tenant = rent(world, "c0", 15)
     world.api.add("TaskExecutor", manifests.executor("two", dp=2))
     await world.run(3)
-    assert world.ready("TaskExecutor", "two")[1] == "Unschedulable"
+    assert world.ready("TaskExecutor", "two")[1] == "InsufficientDies"
     world.api.remove(tenant)
     await world.settle()
     assert world.ready("TaskExecutor", "two")[0]
@@ -66,7 +66,7 @@ async def test_a_replica_that_a_crash_left_half_placed_gives_back_what_it_cannot
     world.start_operator()
     await world.settle()
     assert world.names("DPGroup") == []
-    assert world.ready("TaskExecutor", "four")[1] == "Unschedulable"
+    assert world.ready("TaskExecutor", "four")[1] == "InsufficientDies"
     world.api.remove(tenant)
     await world.settle()
     assert world.ready("TaskExecutor", "four")[0]
@@ -95,7 +95,7 @@ async def test_decode_never_goes_where_a_label_lies() -> None:
     world.hardware.add_server("liar", "910B", **{names.NODE_LABEL_CHIP: "910C"})
     world.api.add("TaskExecutor", manifests.executor("decode"))
     await world.settle()
-    assert world.ready("TaskExecutor", "decode")[1] == "Unschedulable"
+    assert world.ready("TaskExecutor", "decode")[1] == "InsufficientDies"
     listed = {one["name"]: one for one in world.get("SuperPod", "pod-a")["status"]["nodes"]}
     assert "module-910b-8" in listed["liar"]["mismatch"]
 

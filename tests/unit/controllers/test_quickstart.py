@@ -96,7 +96,7 @@ async def test_executors_that_exist_before_their_superpod_wait_for_it() -> None:
     world.api.add("ModelDeployment", manifests.deployment())
     await world.settle()
     _, reason, message = world.ready("TaskExecutor", "chat-decode")
-    assert (reason, "SuperPod pod-a does not exist" in message) == ("Unschedulable", True)
+    assert (reason, "SuperPod pod-a does not exist" in message) == ("InsufficientDies", True)
     world.api.add("SuperPod", manifests.superpod())
     await world.settle()
     assert world.ready("ModelDeployment", "chat")[0]

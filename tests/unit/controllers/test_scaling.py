@@ -82,7 +82,7 @@ async def test_a_replica_without_room_does_not_take_the_others_down(chat: World)
     ask(chat, decode=40)
     await chat.settle()
     ready, reason, message = chat.ready("TaskExecutor", "chat-decode")
-    assert (ready, reason) == (False, "Unschedulable")
+    assert (ready, reason) == (False, "InsufficientDies")
     assert chat.get("TaskExecutor", "chat-decode")["status"]["readyReplicas"] == 16
     assert "needs 1 x 1" not in message
     assert "needs 2 x 1 dies of 910C" in message

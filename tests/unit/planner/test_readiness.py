@@ -44,7 +44,7 @@ NO_GANG = {0: Waiting("gang has 1 of 2", "Placing")}
     [
         (UP, {}, "Ready: 1 of 1 instances serve"),
         (None, {}, "Starting: 0 of 1 instances serve; replica 0 is being placed"),
-        (None, NO_ROOM, "Unschedulable: 0 of 1 instances serve; needs 1 x 1"),
+        (None, NO_ROOM, "InsufficientDies: 0 of 1 instances serve; needs 1 x 1"),
         (None, NO_GANG, "Starting: 0 of 1 instances serve; gang has 1 of 2"),
         (DRAINING, NO_ROOM, "Updating: 0 of 1 instances serve; te-0: old pods are ending"),
         (instance(None), {}, "Starting: 0 of 1 instances serve; te-0: rank 0: not heard yet"),

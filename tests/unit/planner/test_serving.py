@@ -35,7 +35,7 @@ def roles(prefill: Object | None = None, decode: Object | None = None) -> list[R
     ("views", "frontend", "reason"),
     [
         (roles(), ALL, "Ready"),
-        (roles(decode=executor("False", "Unschedulable")), ALL, "Unschedulable"),
+        (roles(decode=executor("False", "InsufficientDies")), ALL, "InsufficientDies"),
         (roles(decode=executor(generation=2)), ALL, "Updating"),
         (roles(decode=executor(replicas=0)), ALL, "ScaledToZero"),
         (roles(), FrontendView(2, 1, 2, 2), "Starting"),
