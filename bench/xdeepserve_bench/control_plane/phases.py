@@ -18,7 +18,7 @@ from xdeepserve_operator.runtime.resources import DEPLOYMENTS, MODELDEPLOYMENTS,
 MIB = 2**20
 STATEFULSETS = Resource("apps", "v1", "statefulsets", "StatefulSet")
 OTHERS = 4  # pods besides the decode engines: one prefill engine, two TE-shells, one frontend
-PATIENCE = 150.0  # seconds after which a phase has failed
+PATIENCE = 600.0  # seconds after which a phase has failed
 QUIET_SECONDS = 3.0  # statuses and events of a start are still being written
 DEATH = {"status": {"phase": "Failed", "reason": "Evicted"}}
 

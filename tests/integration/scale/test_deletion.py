@@ -38,7 +38,7 @@ async def test_everything_goes_while_the_operator_is_down(hollow: Hollow):
     await hollow.api.delete(MODELDEPLOYMENTS, "small", NAMESPACE)
     async with asyncio.timeout(SECONDS):
         for kind in OWNED:
-            while (await hollow.api.list(kind, NAMESPACE, labels=OURS))[0]:
+            while (await hollow.api.list(kind, NAMESPACE, labels=OURS))[0]:  # noqa: ASYNC110 - several kinds, one by one
                 await asyncio.sleep(0.2)
     assert await names_of(hollow.api, SERVICES) == ["kubernetes"]
 
