@@ -66,7 +66,8 @@ def endpoint(directory: Path, rank: int, ranks: int, layout: Layout) -> Iterator
     """This rank's endpoint and all ranks, once every one is there."""
     peers = [Peer(r, f"rank-{r}", f"shm://{directory}/rank-{r}") for r in range(ranks)]
     with Endpoint.create(directory, f"rank-{rank}", layout) as made:
-        await_files(*(directory / f"{peer.incarnation}.endpoint" for peer in peers))
+        (directory / f"ready-{rank}").touch()
+        await_files(*(directory / f"ready-{r}" for r in range(ranks)))
         yield made, peers
 
 

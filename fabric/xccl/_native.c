@@ -21,7 +21,7 @@
 
 typedef _Atomic uint64_t word;
 
-enum { SPINS = 1000, STREAM_BYTES = 1024, HOLD_BYTES = 64 * 1024 };
+enum { SPINS = 1000, STREAM_BYTES = 1024, HOLD_BYTES = 64 * 1024, LARGE_BYTES = 2 << 20 };
 
 static inline void pause_briefly(void)
 {
@@ -277,11 +277,43 @@ static PyObject *words_write(PyObject *object, PyObject *const *args, Py_ssize_t
     Py_RETURN_NONE;
 }
 
+/* read(offset, into): fill `into` from `offset`; what is larger than caches goes past them. */
+static PyObject *words_read(PyObject *object, PyObject *const *args, Py_ssize_t count)
+{
+    Words *self = (Words *)object;
+    Py_buffer into;
+    if (!count_is("read", count, 2))
+        return NULL;
+    int64_t offset = PyLong_AsLongLong(args[0]);
+    if ((offset == -1 && PyErr_Occurred()) || !writable(args[1], &into))
+        return NULL;
+    if (offset < 0 || into.len > self->view.len || offset > self->view.len - into.len) {
+        PyErr_Format(PyExc_IndexError, "there are no %zd bytes at offset %lld of %zd", into.len, (long long)offset,
+                     self->view.len);
+        PyBuffer_Release(&into);
+        return NULL;
+    }
+    const char *from = (const char *)self->view.buf + offset;
+    if (into.len < HOLD_BYTES)
+        memcpy(into.buf, from, (size_t)into.len);
+    else {
+        Py_BEGIN_ALLOW_THREADS
+        if (into.len < LARGE_BYTES)
+            memcpy(into.buf, from, (size_t)into.len);
+        else
+            copy_out(into.buf, from, (size_t)into.len);
+        Py_END_ALLOW_THREADS
+    }
+    PyBuffer_Release(&into);
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef words_methods[] = {
     {"load", words_load, METH_O, NULL},
     {"store", (PyCFunction)(void (*)(void))words_store, METH_FASTCALL, NULL},
     {"add", (PyCFunction)(void (*)(void))words_add, METH_FASTCALL, NULL},
     {"add_each", (PyCFunction)(void (*)(void))words_add_each, METH_FASTCALL, NULL},
+    {"read", (PyCFunction)(void (*)(void))words_read, METH_FASTCALL, NULL},
     {"write", (PyCFunction)(void (*)(void))words_write, METH_FASTCALL, NULL},
     {"publish", (PyCFunction)(void (*)(void))words_publish, METH_FASTCALL, NULL},
     {"field", (PyCFunction)(void (*)(void))words_field, METH_FASTCALL, NULL},

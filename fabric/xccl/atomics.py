@@ -56,6 +56,9 @@ class Words(Protocol):
     def add_each(self, offsets: Offsets, value: int, /) -> None:
         """`add` to every word of `offsets` (C-contiguous int64)."""
 
+    def read(self, offset: int, into: Any, /) -> None:
+        """Fill a writable buffer with the bytes at `offset`."""
+
     def write(self, offset: int, data: Any, /) -> None:
         """Copy the bytes of a buffer to `offset`, in the way that suits a reader on another core."""
 
@@ -121,6 +124,12 @@ class InterpretedWords:
     def add_each(self, offsets: Offsets, value: int, /) -> None:
         for offset in offsets.tolist():
             self.add(offset, value)
+
+    def read(self, offset: int, into: Any, /) -> None:
+        target = memoryview(into).cast("B")
+        if offset < 0 or offset + len(target) > len(self._bytes):
+            raise IndexError(f"there are no {len(target)} bytes at offset {offset} of {len(self._bytes)}")
+        target[:] = self._bytes[offset : offset + len(target)]
 
     def write(self, offset: int, data: Any, /) -> None:
         source = memoryview(data).cast("B")

@@ -23,8 +23,6 @@ Buffer: TypeAlias = bytes | bytearray | memoryview | NDArray[Any]
 Rows: TypeAlias = NDArray[np.intp]
 """Numbers of rows, that is of items along the first axis of a C-contiguous array of at least one axis."""
 
-_HOLD_BYTES: Final = 64 * 1024  # longer copies let other threads run
-
 
 class RemoteMemory(Protocol):
     """One-sided access to a segment. Offsets are bytes from its start; words are aligned to 8 bytes."""
@@ -63,7 +61,6 @@ class MappedMemory:
 
     def __init__(self, buffer: mmap | bytearray) -> None:
         self.buffer = buffer
-        self._bytes = memoryview(buffer)
         words = words_over(buffer)
         self.peek: Final = words.load
         """`load` outside any protocol, which local memory allows."""
@@ -95,8 +92,7 @@ class MappedMemory:
 
     def read(self, offset: int, into: Buffer) -> Steps[None]:
         yield from self.before_access
-        target = octets(into)
-        _copy(target, self._bytes[offset : offset + len(target)])
+        self._words.read(offset, octets(into))
 
     def write(self, offset: int, data: Buffer) -> Steps[None]:
         yield from self.before_access
@@ -125,13 +121,6 @@ class MappedMemory:
 def _extent(rows: Rows) -> int:
     """How many rows an array must have to hold all of `rows`; absurdly many where one is negative."""
     return int(rows.view(np.uintp).max()) + 1
-
-
-def _copy(target: memoryview, source: memoryview) -> None:
-    if len(target) <= _HOLD_BYTES:
-        target[:] = source
-    else:
-        np.copyto(np.frombuffer(target, np.uint8), np.frombuffer(source, np.uint8))
 
 
 def mapped(memories: Sequence[RemoteMemory]) -> tuple[mmap | bytearray, ...] | None:

@@ -5,7 +5,7 @@ decides what waiting means: `run` blocks the thread, `arun` keeps an event loop 
 interleaving of several protocols. What it yields says whether a new wait begins or the same one goes on.
 
 No driver spins bare. With more processes than cores the peer that is waited for may need this very core, so that
-after a glance of 10 µs each round gives the core away (`sched_yield`); after that a wait naps for an eighth of the time
+after a glance of 2 µs each round gives the core away (`sched_yield`); after that a wait naps for an eighth of the time
 it has lasted, at most a millisecond: naps stay small against the wait, and a long wait costs next to nothing.
 """
 
@@ -26,7 +26,7 @@ Steps: TypeAlias = Generator[bool, None, T]
 
 _LONGEST_NAP: Final = 1e-3
 _SHORTEST_NAP: Final = 50e-6  # the kernel's timer slack: a shorter nap would not be shorter
-GLANCE: Final = 10e-6
+GLANCE: Final = 2e-6
 _LOOP_SPIN: Final = 150e-6  # how long `arun` keeps the loop from going around
 _LOOP_SHORTEST_NAP: Final = 250e-6  # epoll counts milliseconds, so that a nap here takes one
 
