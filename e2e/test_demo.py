@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from xdeepserve_cluster.binaries.cache import cache_directory
 from xdeepserve_cluster.controlplane import down
 from xdeepserve_cluster.controlplane.layout import MARKER, Layout
 
-SECONDS = 240  # a machine that is busy with other things; alone it takes 25 s
+SECONDS = 20 * 60  # the very first run on a machine builds Kubernetes; afterwards it takes 25 s
 NAME = f"demo-{os.getpid()}"
 
 
@@ -71,11 +72,29 @@ def test_the_demo_keeps_its_promises(run: Run) -> None:
         "kubectl wait --for=condition=Ready modeldeployment/chat",
         "first chat completion streamed",
         "the deployment heals",
-        "0 lost, repeated or reordered a token",
         "everything taken down",
     ):
         assert step in run.output, run.output
     assert "Traceback" not in run.output
+
+
+def test_every_stream_was_right_or_told_to_try_again(run: Run) -> None:
+    told = re.search(r"(\d+) streams: (\d+) right, (\d+) told to try again, (\d+) lost, repeated", run.output)
+    assert told is not None, run.output
+    total, right, again, wrong = map(int, told.groups())
+    assert wrong == 0
+    assert right > 0
+    assert right + again == total
+
+
+def test_the_group_moved_to_another_die(run: Run) -> None:
+    broken = re.search(r"die (\d+) of (\S+) died under default/(\S+)-(\d+)", run.output)
+    assert broken is not None, run.output
+    die, server, group, attempt = broken.groups()
+    moved = re.search(rf"{group}-(\d+)\s*│[^│]*│\s*(\S+)\s*│\s*(\d+)", run.output)
+    assert moved is not None, run.output
+    assert int(moved[1]) > int(attempt)
+    assert (moved[2], moved[3]) != (server, die)
 
 
 def test_it_tells_times_and_places(run: Run) -> None:

@@ -39,7 +39,7 @@ def report(record_property, **seconds: float) -> None:
         ("engine", "chat-decode-0-dp0", "flowserve.output", {"engine_lost", "no_ready_decode"}),
         ("engine", "chat-prefill-0-dp0", "flowserve.engine", {"no_ready_prefill"}),
         ("shell", "chat-decode-0-shell", "flowserve.shell", {"no_ready_decode"}),
-        ("frontend", "chat-frontend", "flowserve.frontend", {"connection_lost"}),
+        ("frontend", "chat-frontend", "flowserve.frontend", {"connection_lost", "no_ready_prefill"}),
     ],
     ids=["decode engine", "output child", "prefill engine", "TE-shell", "frontend"],
 )

@@ -82,7 +82,9 @@ class Progress:
 
 
 def duration(seconds: float) -> str:
-    """`4.2 s`, `3 min 07 s`."""
+    """`35 ms`, `4.2 s`, `3 min 07 s`."""
+    if 0 < seconds < 0.0995:
+        return f"{seconds * 1000:.0f} ms"
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(int(seconds), 60)

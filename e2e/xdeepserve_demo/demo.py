@@ -43,9 +43,9 @@ async def _serve(current: Session, timeline: Timeline) -> None:
         answer = await stream_chat(endpoint, MODEL, PROMPTS[0], 32)
     if answer.error is not None:
         raise PromiseBroken(f"the first completion failed: {answer.error}")
-    timeline.say(
-        f"POST {endpoint}/v1/chat/completions -> {answer.text[:60]!r} (the tiny checkpoint has random weights)"
-    )
+    text = "".join(letter for letter in answer.text if letter.isprintable() and letter != "\ufffd")
+    timeline.say(f"POST {endpoint}/v1/chat/completions")
+    timeline.say(f"-> {len(answer.token_ids)} tokens, {text[:30]!r} … (the checkpoint's weights are random)")
     timeline.record("time to first token", answer.ttft_s)
 
 
@@ -68,7 +68,7 @@ async def _break_and_heal(current: Session, timeline: Timeline) -> None:
         expected = [reference.greedy(result.prompt_token_ids, STREAM_TOKENS) for result in results]
         verdict = verify(results, expected)
     timeline.say(
-        f"{len(results)} streams: {verdict.ok} finished right, {verdict.retryable} ended with a retryable error, "
+        f"{len(results)} streams: {verdict.ok} right, {verdict.retryable} told to try again, "
         f"{len(verdict.violations)} lost, repeated or reordered a token"
     )
     if verdict.violations:

@@ -44,4 +44,5 @@ def test_quiet_prints_nothing() -> None:
 
 
 def test_duration() -> None:
-    assert [duration(0.04), duration(59.94), duration(61)] == ["0.0 s", "59.9 s", "1 min 01 s"]
+    assert [duration(0), duration(0.0352), duration(0.0994)] == ["0.0 s", "35 ms", "99 ms"]
+    assert [duration(0.0996), duration(59.94), duration(61)] == ["0.1 s", "59.9 s", "1 min 01 s"]
