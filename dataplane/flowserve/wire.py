@@ -10,8 +10,9 @@ HTTP, control port (``Authorization: Bearer <control token>`` on all but the two
   engine   GET /health · GET /health/ready · GET /v1/status -> EngineStatus · PUT /v1/membership <- Membership
            POST /v1/transfers/{id}/pull <- PullRequest -> 202 · DELETE /v1/transfers/{id} -> 204 (prefill engines)
            GET /metrics
-  shell    GET /health · GET /health/ready · GET /v1/status -> ShellStatus (ETag, 304 while nothing happened) · PUT /v1/roster <- Roster
-           PUT /v1/membership <- Membership · POST /v1/dispatch <- DispatchRequest -> DispatchReply · GET /metrics
+  shell    GET /health · GET /health/ready · GET /v1/status -> ShellStatus (ETag, 304 while nothing happened)
+           PUT /v1/roster <- Roster · PUT /v1/membership <- Membership
+           POST /v1/dispatch <- DispatchRequest -> DispatchReply · GET /metrics
   frontend GET /health · GET /health/ready (has routes) · PUT /v1/routes <- Routes · GET /v1/status -> FrontendStatus
 HTTP, API port:
   engine   POST /v1/prefill <- GenerateRequest -> PrefillReply             (prefill engines; control token)

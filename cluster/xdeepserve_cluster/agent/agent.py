@@ -139,9 +139,9 @@ class Agent:
         for path in sweep(self._host.settings.shm_dir):
             logger.info("removed shared memory of a dead process: %s", path.name)
 
-    async def _watch(self, resource: Resource, on_event: OnEvent, **selectors: str) -> None:
+    async def _watch(self, resource: Resource, on_event: OnEvent, *, labels: str = "", fields: str = "") -> None:
         """Watches a collection from now on; returns when it was seen once."""
-        reflector = Reflector(self._host.api, resource, _guarded(on_event), **selectors)
+        reflector = Reflector(self._host.api, resource, _guarded(on_event), labels=labels, fields=fields)
         self._spawn(reflector.run())
         await reflector.synced.wait()
 

@@ -42,7 +42,12 @@ async def test_chat(client, world: World):
     assert asked.max_tokens == 8
     assert asked.stop == ("END",)
     assert asked.ignore_eos
-    assert asked.sampling.model_dump(exclude_defaults=True) == {"temperature": 0.5, "top_p": 0.9, "top_k": 5, "seed": 2**63 - 1}
+    assert asked.sampling.model_dump(exclude_defaults=True) == {
+        "temperature": 0.5,
+        "top_p": 0.9,
+        "top_k": 5,
+        "seed": 2**63 - 1,
+    }
 
 
 async def test_the_decode_engine_gets_what_the_prefill_engine_gave(client, world: World):

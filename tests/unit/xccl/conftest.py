@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from xccl_tcp_world import hosts
 
-from xccl import sweep
+from xccl import Endpoint, sweep
 
 
 @pytest.fixture
@@ -20,3 +21,10 @@ def directory() -> Iterator[Path]:
     for ready in path.glob("ready-*"):
         ready.unlink()
     path.rmdir()
+
+
+@pytest.fixture
+def pair() -> Iterator[list[Endpoint]]:
+    """Two endpoints that see nothing of each other's files."""
+    with hosts(2) as made:
+        yield made
