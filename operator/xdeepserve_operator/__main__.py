@@ -10,19 +10,25 @@ from xdeepserve_operator.runtime.app import Settings, run
 
 
 def main() -> int:
-    """Logs JSON to standard error; returns the exit status."""
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s %(message)s")
-    structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            structlog.processors.JSONRenderer(),
-        ],
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-    )
+    """Runs the operator; returns the exit status."""
+    log_json()
     return asyncio.run(run(Settings.from_environment()))
+
+
+def log_json() -> None:
+    """One JSON document a line on standard error, whichever library speaks: ours from INFO on, others from WARNING."""
+    processors: list[structlog.typing.Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.format_exc_info,
+    ]
+    render = structlog.processors.JSONRenderer()
+    structlog.configure(processors=[*processors, render], logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(structlog.stdlib.ProcessorFormatter(processor=render, foreign_pre_chain=processors))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
+    logging.getLogger("xdeepserve_operator").setLevel(logging.INFO)
 
 
 if __name__ == "__main__":

@@ -1,23 +1,25 @@
 """Kubernetes Events, written in the background: a reconciler never waits for one, and a lost one harms nothing.
 
+The log tells the same story, so that it outlives the hour that Kubernetes keeps events.
+
 Callers speak on transitions only. The queue is bounded; when the API server is slow the newest events are dropped and
 counted, never the reconciler held up. What is still queued when the Lease is lost is the next leader's to say.
 """
 
 import asyncio
-import logging
 from collections.abc import Callable
 from datetime import UTC, datetime
 from uuid import uuid4
 
 import aiohttp
+import structlog
 
 from xdeepserve_operator.api.names import FIELD_MANAGER
 from xdeepserve_operator.runtime.kube import ApiError, KubeApi, Object
 from xdeepserve_operator.runtime.metrics import EVENTS_DROPPED
 from xdeepserve_operator.runtime.resources import EVENTS
 
-logger = logging.getLogger(__name__)
+logger = structlog.get_logger(__name__)
 QUEUE_LIMIT = 1000
 MESSAGE_LIMIT = 1024  # of the API server
 
@@ -58,6 +60,12 @@ class EventWriter:
 
     def say(self, obj: Object, reason: str, message: str, *, warning: bool = False) -> None:
         """Queues one event."""
+        about = {
+            "kind": obj.get("kind"),
+            "namespace": obj["metadata"].get("namespace"),
+            "name": obj["metadata"]["name"],
+        }
+        logger.info(message, reason=reason, **about)
         body = event_about(obj, reason, message, warning=warning, now=datetime.now(UTC), unique=uuid4().hex[:16])
         try:
             self._queue.put_nowait(body)
@@ -75,4 +83,4 @@ class EventWriter:
                 await self._api.create(EVENTS, body)
             except (ApiError, aiohttp.ClientError, TimeoutError) as error:
                 EVENTS_DROPPED.inc()
-                logger.info("event %s not written: %s", body["reason"], error)
+                logger.info("event not written", reason=body["reason"], error=str(error))
