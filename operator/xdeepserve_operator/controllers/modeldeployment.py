@@ -59,8 +59,7 @@ class ModelDeploymentReconciler:
             revision = await self._history.record(deployment, spec)
             roles = await self._executors(deployment, spec)
         except ValueError as error:
-            await refuse(self._cluster, self.kind, deployment, error, self._clock.now())
-            return None
+            return await refuse(self._cluster, self.kind, deployment, error, self._clock.now())
         await self._cluster.apply("Service", frontend_service(deployment))
         entrance = await self._cluster.apply("Deployment", frontend_deployment(deployment, spec, secret, self._image))
         pods = [view_pod(pod) for pod in self._store.list("Pod", namespace, frontend_labels(name))]

@@ -14,6 +14,7 @@ from xdeepserve_operator.planner.readiness import Verdict
 A = TypeVar("A")
 _ON_THE_WAY = frozenset({"Starting", "Joining", "RoutesPending"})
 _TOLD_BY_READY = _ON_THE_WAY | {"Faulted", "Degraded"}
+REFUSED_SECONDS = 5.0
 CONCURRENT_WRITES = 32  # enough to keep an API server busy, few enough to leave it to others
 
 
@@ -56,14 +57,19 @@ def announce(cluster: Cluster, obj: Object, verdict: Verdict) -> None:
     cluster.event(obj, verdict.reason, verdict.message, warning=warning)
 
 
-async def refuse(cluster: Cluster, kind: str, obj: Object, error: ValueError, now: datetime) -> None:
-    """Says in Ready why an object cannot be worked on; the rest of its status, and its children, stay as they are."""
+async def refuse(cluster: Cluster, kind: str, obj: Object, error: ValueError, now: datetime) -> float | None:
+    """Says in Ready why an object cannot be worked on; the rest of its status, and its children, stay as they are.
+
+    Seconds until it is worth another look: no event tells that a Secret was mended or a name given up, while only a
+    new spec, which is one, can help a wrong one.
+    """
     verdict = complaint(error)
     announce(cluster, obj, verdict)
     status = obj.get("status", {})
     others = [one for one in status.get("conditions") or () if one["type"] != READY]
     ready = condition_for(obj, READY, False, verdict.reason, verdict.message, now)
     await cluster.update_status(kind, obj, {**status, "conditions": [ready, *others]})
+    return None if isinstance(error, ValidationError) else REFUSED_SECONDS
 
 
 async def together(work: Callable[[A], Awaitable[object]], items: Iterable[A]) -> None:

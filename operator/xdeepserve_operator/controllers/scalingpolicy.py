@@ -55,8 +55,7 @@ class ScalingPolicyReconciler:
             spec = ScalingPolicySpec.model_validate(policy["spec"])
             target = self._target(policy, spec)
         except ValueError as error:
-            await refuse(self._cluster, self.kind, policy, error, self._clock.now())
-            return None
+            return await refuse(self._cluster, self.kind, policy, error, self._clock.now())
         if isinstance(target, Verdict):
             self._memory.pop(key, None)
             await self._say(policy, target, {})

@@ -93,8 +93,7 @@ class TaskExecutorReconciler:
             executor = Executor.read(self._store, obj, self._image)
             token = await self._cluster.token(executor.namespace, executor.token_secret, obj)
         except ValueError as error:
-            await refuse(self._cluster, self.kind, obj, error, self._clock.now())
-            return None
+            return await refuse(self._cluster, self.kind, obj, error, self._clock.now())
         reports = await self._fleet.poll(token, self._shells.present(executor))
 
         def observe() -> tuple[InstanceView, ...]:

@@ -66,6 +66,11 @@ async def test_another_owners_executor_is_not_taken_over() -> None:
     assert "chat-decode" in message
     assert world.get("TaskExecutor", "chat-decode")["spec"]["parallelism"]["dp"] == 3
 
+    world.api.remove(world.get("TaskExecutor", "chat-decode"))
+    await world.run(6)
+    await world.settle()
+    assert world.ready("ModelDeployment", "chat")[0], "nobody has to tell that the name is free"
+
 
 async def test_a_group_that_lost_its_labels_is_found_and_mended(chat: World) -> None:
     chat.api.edit(chat.get("DPGroup", "chat-decode-0-dp1"), lambda obj: obj["metadata"].update(labels={}))
