@@ -105,7 +105,7 @@ def test_what_is_dropped_never_arrives_and_is_never_answered(
     for asking in (far.load(64), far.add(64, 1), far.read(64, bytearray(1))):
         with pytest.raises(Timeout):
             run(asking, timeout=0.01)
-    assert not any(memory._bytes)
+    assert not any(memory.buffer)
 
 
 def test_drops_happen_as_often_as_asked_for_and_again_with_the_same_seed() -> None:
@@ -131,7 +131,7 @@ def test_corruption_turns_one_bit_over_and_leaves_the_callers_data_alone(
     run(far.read(256, into), timeout=10)
     rows = np.zeros((4, 2), np.float32)
     run(far.write_rows(512, np.arange(4), rows), timeout=10)
-    for found in (memory._bytes[64:128], memory._bytes[128:136], into, memory._bytes[512:544]):
+    for found in (memory.buffer[64:128], memory.buffer[128:136], into, memory.buffer[512:544]):
         assert sum(byte.bit_count() for byte in found) == 1
     assert run(far.load(1024), timeout=10).bit_count() == 1
     assert data == bytes(64)
