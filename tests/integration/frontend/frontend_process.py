@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 
 import aiohttp
-from engine_fleet import LIMITS, MODEL, Instance, free_port, start, until
+from engine_fleet import LIMITS, MODEL, Instance, own_host, start, until
 
 from flowserve.wire import FrontendConfig, FrontendStatus, Routes, ShellConfig, Target
 
@@ -28,11 +28,10 @@ class FrontendProcess:
             model_name=NAME,
             model_uri=MODEL.as_uri(),
             max_context_tokens=LIMITS.max_context_tokens,
-            api_port=free_port(),
-            control_port=free_port(),
+            host=own_host(),
         )
-        self.url = f"http://127.0.0.1:{self._config.api_port}"
-        self.control_url = f"http://127.0.0.1:{self._config.control_port}"
+        self.url = f"http://{self._config.host}:{self._config.api_port}"
+        self.control_url = f"http://{self._config.host}:{self._config.control_port}"
 
     async def launch(self) -> None:
         """Starts the process and waits until it listens."""
@@ -62,8 +61,9 @@ class FrontendProcess:
         for each in instances:
             assert each.shell is not None
             assert isinstance(each.shell.config, ShellConfig)
-            port = each.shell.config.control_port
-            targets.append(Target(instance=each.name, role=each.role, shell_host="127.0.0.1", shell_port=port))
+            shell = each.shell.config
+            target = Target(instance=each.name, role=each.role, shell_host=shell.host, shell_port=shell.control_port)
+            targets.append(target)
         routes = Routes(deployment="chat", epoch=self._epoch, targets=tuple(targets))
         async with self._session.put(f"{self.control_url}/v1/routes", data=routes.model_dump_json()) as response:
             assert response.status == 200, await response.text()
