@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
+import yaml
 
 from e2e_streams import errors, kill_component, kill_operator, kill_pod, operator_leads, under_load
 from xdeepserve_cluster import controlplane
+from xdeepserve_demo.assets import asset
 from xdeepserve_demo.reference import Reference
-from xdeepserve_demo.session import Session
+from xdeepserve_demo.session import NAMESPACE, Session
+from xdeepserve_operator.runtime.resources import MODELDEPLOYMENTS
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -55,16 +59,29 @@ async def test_a_killed_process_comes_back(
     assert await groups(served) == ["chat-decode-0-dp0", "chat-decode-0-dp1", "chat-prefill-0-dp0"]
 
 
-async def test_serving_goes_on_without_the_operator(served: Session, reference: Reference) -> None:
+async def test_without_the_operator_serving_goes_on_and_what_was_asked_for_waits(
+    served: Session, reference: Reference
+) -> None:
     before = await pod_names(served, "engine")
     async with under_load(served, reference) as outage:
         outage.strikes()
+        await served.api.create(MODELDEPLOYMENTS, quickstart("late"))
         await kill_operator(served)
         await outage.served()
-        await operator_leads(served)
+        await served.tools.kubectl("wait", "--for=condition=Ready", "modeldeployment/late", "--timeout=60s")
     assert errors(outage.load) == set()
-    assert await pod_names(served, "engine") == before
     assert served.deployment.transitions[-1][0] < outage.began, "Ready all the time"
+    late = ["late-decode-0-dp0-0", "late-decode-0-dp1-0", "late-prefill-0-dp0-0"]
+    assert await pod_names(served, "engine") == [*before, *late], "nothing lost, nothing twice"
+    await served.tools.kubectl("delete", "modeldeployment", "late", "--cascade=foreground")
+    assert await pod_names(served, "engine") == before
+
+
+def quickstart(name: str) -> dict[str, Any]:
+    """The quickstart's ModelDeployment under another name."""
+    manifests = yaml.safe_load_all((asset("examples") / "quickstart.yaml").read_text())
+    found = next(one for one in manifests if one["kind"] == "ModelDeployment")
+    return found | {"metadata": {"name": name, "namespace": NAMESPACE}}
 
 
 async def test_serving_goes_on_without_the_api_server(served: Session, reference: Reference) -> None:
