@@ -108,7 +108,7 @@ async def serve(config: FrontendConfig, token: str, text: tuple[Tokenizer, ChatT
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    frontend = Frontend(config, token, *text, api_keys=_api_keys())
+    frontend = Frontend(config, token, *text, api_keys=api_keys(os.environ.get(API_KEYS_VARIABLE)))
     async with (
         contextlib.aclosing(frontend.upstream),
         listening(frontend.admin, config.host, config.control_port),
@@ -141,5 +141,12 @@ def _load_text(uri: str) -> tuple[Tokenizer, ChatTemplate | None]:
         return tokenizer, None
 
 
-def _api_keys() -> list[str]:
-    return [key for key in map(str.strip, os.environ.get(API_KEYS_VARIABLE, "").split(",")) if key]
+def api_keys(given: str | None) -> list[str]:
+    """The keys in a list separated by commas; none without a list. Raises Unusable for a list without any key.
+
+    Somebody wanted keys to be asked for: an empty Secret must not open the API to everybody.
+    """
+    keys = [key for key in map(str.strip, (given or "").split(",")) if key]
+    if given is not None and not keys:
+        raise Unusable("BadConfig", f"{API_KEYS_VARIABLE} holds no key: put keys, separated by commas, into the Secret")
+    return keys

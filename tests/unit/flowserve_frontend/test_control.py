@@ -1,7 +1,10 @@
 """The control port, readiness and the metrics page of a running frontend."""
 
 import aiohttp
+import pytest
 
+from flowserve.frontend.server import api_keys
+from flowserve.process import Unusable
 from flowserve.wire import FrontendStatus, Routes
 from tests.unit.flowserve_frontend.fakes import MODEL, TOKEN, World
 
@@ -81,3 +84,11 @@ async def test_requests_are_counted_by_route_and_status(http: aiohttp.ClientSess
     assert f'{count}"other",status="404"}} 2' in page
     assert f'{count}"/v1/completions",status="200"}} 1' in page
     assert f'vllm:time_to_first_token_seconds_count{{model_name="{MODEL}"}} 1' in page
+
+
+def test_a_list_without_keys_opens_nothing():
+    assert api_keys(None) == []
+    assert api_keys(" first, second ,") == ["first", "second"]
+    for empty in ("", " , "):
+        with pytest.raises(Unusable, match="holds no key"):
+            api_keys(empty)
