@@ -68,7 +68,7 @@ class ModelDeploymentReconciler:
         state = await self._routes.spread(
             (namespace, name), token, [pod.ip for pod in running], targets(self._entrances(roles)), known
         )
-        view = frontend_view(entrance, spec.frontend.replicas, len(running), state.routed)
+        view = frontend_view(entrance, spec.frontend.replicas, pods, len(running), state.routed)
         verdict = deployment_verdict(roles, view)
         epoch = state.epoch if running and state.routed == len(running) else known
         await self._report(deployment, roles, running, verdict, epoch, revision)

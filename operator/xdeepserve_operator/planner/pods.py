@@ -15,6 +15,9 @@ from xdeepserve_operator.planner.memory import remembered
 
 EXIT_UNUSABLE = 78  # EX_CONFIG: configuration or checkpoint cannot be used; starting again will not help
 TERMINAL = frozenset({"Succeeded", "Failed"})
+_STUCK = frozenset(
+    {"CreateContainerConfigError", "CreateContainerError", "ErrImagePull", "ImagePullBackOff", "InvalidImageName"}
+)
 _ERROR_LINE = re.compile(r"^xdeepserve: ([^:\s]+): (.+)$")
 
 
@@ -35,6 +38,7 @@ class PodView:
 
     ``dies`` are the numbers that the device plugin gave it (empty before it did), ``dies_requested`` what it asked
     for. ``running_since`` is None while its container does not run. ``forced`` marks a deletion without grace.
+    ``stuck`` says why its container cannot be started, or keeps ending; empty while that is not so.
     """
 
     namespace: str
@@ -55,6 +59,7 @@ class PodView:
     running_since: datetime | None
     unschedulable_since: datetime | None
     error: EngineError | None
+    stuck: str = ""
 
     @property
     def terminal(self) -> bool:
@@ -104,6 +109,7 @@ def view_pod(pod: Mapping[str, Any]) -> PodView:
             parse_time(scheduled.get("lastTransitionTime")) if scheduled.get("status") == "False" else None
         ),
         error=_engine_error(container),
+        stuck=_stuck(container),
     )
 
 
@@ -120,6 +126,19 @@ def _container_dies(container: Mapping[str, Any]) -> int:
     resources = container.get("resources", {})
     asked = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}.get(names.RESOURCE_DIE, 0)
     return int(asked)
+
+
+def _stuck(container: Mapping[str, Any]) -> str:
+    """Why the container waits, in words that stay the same while it does: no counts, no times."""
+    waiting: Mapping[str, Any] = container.get("state", {}).get("waiting") or {}
+    reason = waiting.get("reason", "")
+    if reason in _STUCK:
+        return f"{reason}: {waiting.get('message', '')}".removesuffix(": ")
+    if reason != "CrashLoopBackOff":
+        return ""
+    ended: Mapping[str, Any] = container.get("lastState", {}).get("terminated") or {}
+    lines = (ended.get("message") or "").strip().splitlines() or [str(ended.get("reason", ""))]
+    return f"{reason}: exit code {ended.get('exitCode', '?')}: {lines[-1].strip()}".removesuffix(": ")
 
 
 def _engine_error(container: Mapping[str, Any]) -> EngineError | None:

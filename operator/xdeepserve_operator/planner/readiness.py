@@ -104,6 +104,8 @@ def _stage(
     # Nothing is remembered here on purpose: what is asked is only whether a membership could be had now.
     step = membership_for(view, last=None)
     text = step.reason if isinstance(step, Wait) else "not every rank serves yet"
+    pods = [*(rank.pod for rank in view.ranks), view.shell]
+    text = next((f"{pod.name}: {pod.stuck}" for pod in pods if pod is not None and pod.stuck), text)
     if view.epoch > 0 and returning:
         return Verdict(False, "Faulted", f"{view.name}: coming back, {text}")
     return Verdict(False, "Starting" if isinstance(step, Wait) else "Joining", f"{view.name}: {text}")

@@ -43,12 +43,16 @@ class RoleView:
 
 @dataclass(frozen=True, slots=True)
 class FrontendView:
-    """Counts of frontend pods: asked for, ready at the current template, and with the routes in force."""
+    """Counts of frontend pods: asked for, ready at the current template, and with the routes in force.
+
+    ``trouble`` says why one of them cannot start, if one cannot.
+    """
 
     wanted: int
     ready: int
     pods: int
     routed: int
+    trouble: str = ""
 
 
 def deployment_verdict(roles: Sequence[RoleView], frontend: FrontendView) -> Verdict:
@@ -67,7 +71,8 @@ def deployment_verdict(roles: Sequence[RoleView], frontend: FrontendView) -> Ver
         if not any(role.replicas for role in roles if role.type == kind):
             return Verdict(False, "ScaledToZero", f"no replica of a {kind} role is asked for")
     if frontend.ready < frontend.wanted:
-        return Verdict(False, "Starting", f"frontend: {frontend.ready} of {frontend.wanted} pods are ready")
+        text = f"frontend: {frontend.ready} of {frontend.wanted} pods are ready"
+        return Verdict(False, "Starting", f"{text}; {frontend.trouble}" if frontend.trouble else text)
     if frontend.routed < frontend.pods:
         return Verdict(False, "RoutesPending", f"frontend: {frontend.routed} of {frontend.pods} pods have the routes")
     return Verdict(True, "Ready", "every role serves and every frontend has the routes")
@@ -92,17 +97,20 @@ def ready_summary(roles: Sequence[RoleView]) -> str:
     return " ".join(parts)
 
 
-def frontend_view(deployment: Mapping[str, Any], wanted: int, running: int, routed: int) -> FrontendView:
-    """Reads the frontend's Deployment; pods that it is replacing do not count as ready.
+def frontend_view(
+    deployment: Mapping[str, Any], wanted: int, pods: Sequence[PodView], running: int, routed: int
+) -> FrontendView:
+    """Reads the frontend's Deployment and its ``pods``; pods that it is replacing do not count as ready.
 
     ``running`` counts pods that can be talked to, ``routed`` those of them that have the routes.
     """
     status = deployment.get("status", {})
+    trouble = next((f"{pod.name}: {pod.error or pod.stuck}" for pod in pods if pod.error or pod.stuck), "")
     if int(status.get("observedGeneration", 0)) < int(deployment["metadata"].get("generation", 0)):
-        return FrontendView(wanted, 0, running, routed)
+        return FrontendView(wanted, 0, running, routed, trouble)
     old = int(status.get("replicas", 0)) - int(status.get("updatedReplicas", 0))
     ready = max(0, int(status.get("readyReplicas", 0)) - old)
-    return FrontendView(wanted, min(ready, wanted), running, routed)
+    return FrontendView(wanted, min(ready, wanted), running, routed, trouble)
 
 
 def pick_endpoint(frontends: Sequence[PodView], service: str, before: str) -> str:

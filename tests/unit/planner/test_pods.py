@@ -5,7 +5,7 @@ import pytest
 from xdeepserve_operator.api import names
 from xdeepserve_operator.planner.pods import dies_requested, next_attempt, view_pod
 
-from .builders import pod
+from .builders import pod, pod_view
 
 
 def container(dies: Any, kind: str = "requests") -> dict[str, Any]:
@@ -52,6 +52,36 @@ def test_an_exit_78_without_a_reason_still_says_something(message: str, said: st
     error = view_pod(pod(status=exited(78, message))).error
     assert error is not None
     assert said in error.message
+
+
+@pytest.mark.parametrize(
+    ("container", "said"),
+    [
+        ({"state": {"waiting": {"reason": "ContainerCreating"}}}, ""),
+        ({"state": {"running": {"startedAt": "2025-01-01T11:00:00Z"}}}, ""),
+        (
+            {"state": {"waiting": {"reason": "CreateContainerConfigError", "message": "Secret 'keys' was not found"}}},
+            "CreateContainerConfigError: Secret 'keys' was not found",
+        ),
+        ({"state": {"waiting": {"reason": "ImagePullBackOff"}}}, "ImagePullBackOff"),
+        (
+            {
+                "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 20s"}},
+                "lastState": {"terminated": {"exitCode": 1, "message": "Traceback\n  File\nKeyError: 'x'\n"}},
+            },
+            "CrashLoopBackOff: exit code 1: KeyError: 'x'",
+        ),
+        (
+            {
+                "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+                "lastState": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}},
+            },
+            "CrashLoopBackOff: exit code 137: OOMKilled",
+        ),
+    ],
+)
+def test_a_container_that_cannot_start_says_why(container: dict[str, Any], said: str) -> None:
+    assert pod_view(status={"containerStatuses": [container]}).stuck == said
 
 
 def test_attempts_never_reuse_a_name() -> None:

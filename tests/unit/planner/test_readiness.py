@@ -110,3 +110,15 @@ def test_no_replica_asked_for_is_ready_and_leftovers_do_not_count() -> None:
 def test_placed(views: list[InstanceView], waiting: dict[int, Waiting], reason: str) -> None:
     found = placed_verdict(views, 2, waiting)
     assert (found.holds, found.reason) == (reason == "Placed", reason)
+
+
+def test_a_pod_that_cannot_start_is_named() -> None:
+    view = instance(None)
+    rank = view.ranks[0]
+    assert rank.pod is not None
+    stuck = replace(rank.pod, stuck="ImagePullBackOff: Back-off pulling image")
+    told = "Starting: 0 of 1 instances serve; te-0: te-0-dp0-0: ImagePullBackOff: Back-off pulling image"
+    assert verdict(replace(view, ranks=(replace(rank, pod=stuck),))) == told
+    assert verdict(replace(view, shell=replace(stuck, name="te-0-shell"))).startswith(
+        "Starting: 0 of 1 instances serve; te-0: te-0-shell: ImagePullBackOff"
+    )

@@ -89,8 +89,16 @@ def test_the_summary_counts_by_type() -> None:
     ],
 )
 def test_old_frontend_pods_do_not_make_a_deployment_ready(status: dict[str, Any], ready: int) -> None:
-    view = frontend_view({"metadata": {"generation": 2}, "status": status}, 2, running=0, routed=0)
+    view = frontend_view({"metadata": {"generation": 2}, "status": status}, 2, [], running=0, routed=0)
     assert view.ready == ready
+
+
+def test_a_frontend_that_cannot_start_says_why() -> None:
+    waiting = {"reason": "CreateContainerConfigError", "message": "Secret 'keys' was not found"}
+    pod = pod_view(name="chat-frontend-0", status={"containerStatuses": [{"state": {"waiting": waiting}}]})
+    view = frontend_view({"metadata": {}}, 1, [pod], running=0, routed=0)
+    told = deployment_verdict(roles(), view).message
+    assert told == f"frontend: 0 of 1 pods are ready; chat-frontend-0: CreateContainerConfigError: {waiting['message']}"
 
 
 def at(ip: str, name: str = "x") -> Any:
