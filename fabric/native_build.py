@@ -15,8 +15,11 @@ from importlib.util import find_spec
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-SOURCES = (ROOT / "fabric/xccl/_native.c", ROOT / "dataplane/flowserve/model/_int8.c")
-TARGETS = tuple(source.with_suffix(".abi3.so") for source in SOURCES)
+TARGETS = {
+    ROOT / "fabric/xccl/_native.abi3.so": sorted((ROOT / "fabric/xccl/native").glob("*.c")),
+    ROOT / "dataplane/flowserve/model/_int8.abi3.so": [ROOT / "dataplane/flowserve/model/_int8.c"],
+}
+"""The extension modules, each with its sources."""
 FLAGS = ("-O2", "-std=c11", "-Wall", "-Wextra", "-shared", "-fPIC", "-fvisibility=hidden", "-D_GNU_SOURCE")
 
 
@@ -29,26 +32,26 @@ def compiler() -> list[str] | None:
 
 
 def build() -> bool:
-    """Compile all of SOURCES; False, with a word on standard error, when that cannot be done here."""
+    """Compile all of TARGETS; False, with a word on standard error, when that cannot be done here."""
     command = compiler()
     if command is None:
         print("no C compiler found; the interpreted way will be used", file=sys.stderr)
         return False
-    done = [_compile(command, source, target) for source, target in zip(SOURCES, TARGETS, strict=True)]
+    done = [_compile(command, sources, target) for target, sources in TARGETS.items()]
     return all(done)
 
 
-def _compile(command: list[str], source: Path, target: Path) -> bool:
+def _compile(command: list[str], sources: list[Path], target: Path) -> bool:
     include = sysconfig.get_paths()["include"]
     fresh = target.with_suffix(f".{os.getpid()}")  # whoever has the old one mapped keeps it
     ran = subprocess.run(
-        [*command, *FLAGS, f"-I{include}", str(source), "-o", str(fresh)],
+        [*command, *FLAGS, f"-I{include}", *map(str, sources), "-o", str(fresh)],
         capture_output=True,
         text=True,
         check=False,
     )
     if ran.returncode:
-        print(f"{source} does not compile, the interpreted way will be used:\n{ran.stderr}", file=sys.stderr)
+        print(f"{target.name} does not compile, the interpreted way will be used:\n{ran.stderr}", file=sys.stderr)
         fresh.unlink(missing_ok=True)
         return False
     fresh.replace(target)

@@ -42,7 +42,7 @@ _MOST_BYTES: Final = (1 << _BYTES_BITS) - 1
 _BY_REFERENCE: Final = 1 << 63
 _REFERENCE: Final = struct.Struct("=4Q")
 
-SENT, SENT_EVENT, RECEIVED, CONSUMED_EVENT, FILLED, LEFT, POSTED = range(7)  # the counters; _native.c knows them too
+SENT, SENT_EVENT, RECEIVED, CONSUMED_EVENT, FILLED, LEFT, POSTED = range(7)  # counters; native/ring.c knows them too
 
 
 class Ring:

@@ -111,7 +111,7 @@ def test_a_read_only_or_crooked_buffer_is_refused() -> None:
 def test_the_compiled_words_are_atomics_on_arm(tmp_path: Path) -> None:
     """Publishing is a store-release, waiting a load-acquire, adding both: instructions, not luck with x86's order."""
     pytest.importorskip("ziglang", reason="a compiler for ARM is not installed")
-    source = Path(str(atomics.__file__)).with_name("_native.c")
+    source = Path(str(atomics.__file__)).with_name("native") / "words.c"
     assembly = tmp_path / "native.s"
     command = [sys.executable, "-m", "ziglang", "cc", "-target", "aarch64-linux-gnu", "-O2", "-S", "-o", assembly]
     command += [f"-I{sysconfig.get_paths()['include']}", "-D_GNU_SOURCE", "-mcpu=generic+lse", source]
