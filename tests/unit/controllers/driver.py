@@ -1,5 +1,6 @@
 """Runs reconcilers against the fakes until nothing happens any more, in virtual time."""
 
+import pickle
 from typing import Any
 
 from xdeepserve_operator.api import names
@@ -7,7 +8,7 @@ from xdeepserve_operator.controllers.ports import Key, Reconciler
 from xdeepserve_operator.controllers.wiring import interested, reconcilers
 from xdeepserve_operator.planner.conditions import find_condition
 
-from .fakes import Crash, FakeApi, FakeClock, Object
+from .fakes import FakeApi, FakeClock, Object
 from .hardware import Hardware
 
 TICK = 0.1
@@ -78,20 +79,29 @@ class World:
                 return
         raise AssertionError(f"not quiet after {LIMIT_TICKS} ticks; last writes {self.api.writes[-10:]}")
 
-    async def settle_with_crash(self, at_write: int) -> bool:
-        """Settles, the operator dying at that write and starting anew; False when there are fewer writes."""
-        self.api.crash_at = at_write
-        crashed = False
-        try:
-            await self.settle()
-        except (Crash, BaseExceptionGroup) as died:
-            crashed = isinstance(died, Crash) or died.subgroup(Crash) is not None
-            if not crashed:
-                raise
-        self.api.crash_at = None
-        self.start_operator()
+    async def settle_remembering(self) -> list[bytes]:
+        """Settles, and gives the world as it was just before each of the operator's writes."""
+        moments: list[bytes] = []
+
+        def remember() -> None:
+            self.api.before_write = None
+            moments.append(pickle.dumps((self.clock, self.api, self.hardware, self.image)))
+            self.api.before_write = remember
+
+        self.api.before_write = remember
         await self.settle()
-        return crashed
+        self.api.before_write = None
+        return moments
+
+    @classmethod
+    def after_death(cls, moment: bytes) -> "World":
+        """The world at that moment; the operator died there, and a new one starts."""
+        world = cls.__new__(cls)
+        world.clock, world.api, world.hardware, world.image = pickle.loads(moment)
+        world.api.part_ways()
+        world.reconciled = []
+        world.start_operator()
+        return world
 
     # Reading
 

@@ -3,7 +3,6 @@
 Servers know nothing of the operator: they bind pods, hand out healthy dies, start engines, and break when told to.
 """
 
-import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -38,8 +37,8 @@ class Hardware:
         self.refusing: set[str] = set()  # servers that the scheduler does not use, for reasons of its own
         self.frozen: set[str] = set()  # pods whose processes do not answer
         self.puts: list[tuple[str, Any]] = []
-        self._addresses = itertools.count(1)
-        self._lives = itertools.count(1)
+        self._addresses = 0
+        self._lives = 0
 
     # Servers
 
@@ -154,7 +153,8 @@ class Hardware:
         }
         capacity = int(self._node(node)["status"]["capacity"][names.RESOURCE_DIE])
         dies = sorted(held) or [die for die in range(capacity) if die not in taken | bad][:wanted]
-        number = next(self._addresses)
+        self._addresses += 1
+        number = self._addresses
         address = pod.get("status", {}).get("podIP") or f"127.1.{number // 250}.{number % 250 + 1}"
         started = format_time(self.api.clock.now())
 
@@ -175,7 +175,8 @@ class Hardware:
         if self.broken_model and self.broken_model in environment[names.ENV_ENGINE_CONFIG] and wanted:
             self.stop(pod, exit_code=78, message="loading\nxdeepserve: CheckpointMissing: no config.json there\n")
             return
-        process = Process(pod, next(self._lives), self.api.clock.monotonic())
+        self._lives += 1
+        process = Process(pod, self._lives, self.api.clock.monotonic())
         process.hung = any((node, die) in self.hung_dies for die in dies)
         self.processes[pod["metadata"]["uid"]] = process
 

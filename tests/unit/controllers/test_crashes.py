@@ -17,6 +17,18 @@ def picture(world: World) -> dict[str, object]:
     }
 
 
+async def dying_anywhere_ends_alike(calm: World) -> None:
+    """Lets this world settle, then lets the operator die before each of the writes that this took."""
+    before = len(calm.api.writes)
+    moments = await calm.settle_remembering()
+    writes = calm.api.writes[before:]
+    assert len(moments) == len(writes) > 0
+    for moment, write in zip(moments, writes, strict=True):
+        world = World.after_death(moment)
+        await world.settle()
+        assert picture(world) == picture(calm), f"died at {write}"
+
+
 async def start(decode_replicas: int = 1) -> World:
     world = World()
     world.api.add("SuperPod", manifests.superpod())
@@ -68,16 +80,8 @@ async def surge(world: World) -> None:
 async def test_dying_at_any_write_changes_nothing_in_the_end(happens) -> None:  # type: ignore[no-untyped-def]
     calm = await start()
     await happens(calm)
-    first = len(calm.api.writes)
-    await calm.settle()
+    await dying_anywhere_ends_alike(calm)
     assert calm.ready("ModelDeployment", "chat")[0]
-    expected, last = picture(calm), len(calm.api.writes)
-    assert last > first
-    for write in range(first, last):
-        world = await start()
-        await happens(world)
-        assert await world.settle_with_crash(at_write=write)
-        assert picture(world) == expected, f"died at write {write}: {calm.api.writes[write]}"
 
 
 async def more_important(world: World) -> None:
@@ -92,12 +96,5 @@ async def more_important(world: World) -> None:
 async def test_dying_while_dies_change_hands_leaves_them_with_the_more_important() -> None:
     calm = await start()
     await more_important(calm)
-    first = len(calm.api.writes)
-    await calm.settle()
+    await dying_anywhere_ends_alike(calm)
     assert calm.ready("ModelDeployment", "urgent")[0]
-    expected, last = picture(calm), len(calm.api.writes)
-    for write in range(first, last):
-        world = await start()
-        await more_important(world)
-        assert await world.settle_with_crash(at_write=write)
-        assert picture(world) == expected, f"died at write {write}: {calm.api.writes[write]}"
