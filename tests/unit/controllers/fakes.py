@@ -56,7 +56,7 @@ class FakeApi:
         self.part_ways()
 
     def part_ways(self) -> None:
-        """From here on this world's history is its own: uids and versions name one state of one object, in all worlds."""
+        """History of its own from here: a uid and a version name one state of one object, in all worlds."""
         self._counter += next(_WORLDS) * LONGEST_HISTORY
 
     # Store

@@ -1,7 +1,5 @@
 """Room, gangs and foreign tenants."""
 
-import pytest
-
 from xdeepserve_operator.api import names
 from xdeepserve_operator.controllers.ports import Key
 from xdeepserve_operator.controllers.wiring import interested
