@@ -9,21 +9,30 @@ import typer
 
 NAMES = ("quickstart", "model", "control-plane", "eplb", "xccl")
 
+Quick = Annotated[bool, typer.Option(help="Fewer runs, for a first impression.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+Plot = Annotated[Path | None, typer.Option(help="Draw latency against size into this image (xccl).")]
+
 app = typer.Typer(add_completion=False)
 
 
 @app.command()
 def bench(
     name: Annotated[str, typer.Argument(help=f"One of: {', '.join(NAMES)}.")],
-    quick: Annotated[bool, typer.Option(help="Fewer runs, for a first impression.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
-    plot: Annotated[Path | None, typer.Option(help="Draw latency against size into this image (xccl).")] = None,
+    quick: Quick = False,
+    as_json: AsJson = False,
+    plot: Plot = None,
 ) -> None:
     """Run a benchmark."""
-    from xdeepserve_bench.table import print_report
-
     if name not in NAMES:
         raise typer.BadParameter(f"{name!r} is none of {', '.join(NAMES)}")
+    conduct(name, quick=quick, as_json=as_json, plot=plot)
+
+
+def conduct(name: str, *, quick: bool, as_json: bool, plot: Path | None) -> None:
+    """Run a benchmark of NAMES, print what it found and draw it; raises ``typer.Exit`` when a bar is missed."""
+    from xdeepserve_bench.table import print_report
+
     report = importlib.import_module(f"xdeepserve_bench.{name.replace('-', '_')}").run(quick=quick)
     if as_json:
         typer.echo(json.dumps(report.document(), indent=2))

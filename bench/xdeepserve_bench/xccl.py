@@ -1,18 +1,21 @@
 """``bench xccl``: XCCL against Open MPI, pyzmq, gloo and TCP, every one measured in this run, on the same cores.
 
-Rounds go around all libraries, so that what else the machine does meets all of them; a figure is the median of all
-rounds' samples, and a ratio that of two medians. A peer that is not installed (extra ``bench``) is left out.
+The libraries' processes live side by side and take turns every few milliseconds, so that what else the machine does
+meets all of them; a figure is the median of all samples, and a ratio that of two medians. A peer that is not installed
+(extra ``bench``) is left out.
 """
 
 from __future__ import annotations
 
 import statistics
 from collections import defaultdict
+from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 from xdeepserve_bench.report import Measure, Report
 from xdeepserve_bench.xccl_links import installed
-from xdeepserve_bench.xccl_ranks import measure
+from xdeepserve_bench.xccl_ranks import started
 
 PEERS = {"mpi": "Open MPI", "zmq": "pyzmq ipc", "gloo": "gloo", "tcp": "TCP loopback"}
 OURS = {"xccl": "XCCL ring", "xccl-zero-copy": "XCCL zero-copy"}
@@ -25,7 +28,7 @@ Samples = dict[tuple[str, str], list[float]]
 
 @dataclass(frozen=True)
 class Plan:
-    """How much is measured: rounds, and how often a round does each thing."""
+    """How much is measured: rounds, and how often a turn does each thing."""
 
     rounds: int
     sizes: dict[int, int]
@@ -35,56 +38,45 @@ class Plan:
 
 
 FULL = Plan(
-    rounds=3,
-    sizes={64: 4000, KIB: 2000, 7680: 2000, 64 * KIB: 500, MIB: 100, 9 * MIB: 15},
-    layers={512: 60, 7168: 10},
-    votes=2000,
-    gemms=40,
+    rounds=24,
+    sizes={64: 300, KIB: 200, 7680: 200, 64 * KIB: 60, MIB: 12, 9 * MIB: 3},
+    layers={512: 6, 7168: 2},
+    votes=250,
+    gemms=5,
 )
-QUICK = Plan(1, {64: 2000, 7680: 1000, MIB: 50, 9 * MIB: 8}, {512: 20, 7168: 5}, 500, 20)
+QUICK = Plan(6, {64: 300, 7680: 200, MIB: 10, 9 * MIB: 2}, {512: 4, 7168: 1}, 100, 4)
 
 
 def run(*, quick: bool) -> Report:
     """Runs it."""
     plan = QUICK if quick else FULL
-    times = _p2p(plan)
+    times = _turns("p2p", [*OURS, *filter(installed, PEERS)], 2, plan.sizes, plan.rounds)
     report = Report("xccl", [*_judged_p2p(times), *_moe(plan), _barrier(plan), _overlap(plan)])
     report.curves = {
-        name: [(size, statistics.median(times[library, str(size)])) for size in _sizes(plan, library)]
+        name: [(size, statistics.median(times[library, str(size)])) for size in plan.sizes if _suits(library, size)]
         for library, name in (OURS | PEERS).items()
         if installed(library)
     }
     return report
 
 
-def _gather(case: str, libraries: list[str], ranks: int, counts: dict[int, int], rounds: int) -> Samples:
+def _turns(case: str, libraries: list[str], ranks: int, counts: Mapping[int, int], rounds: int) -> Samples:
+    """Every library does everything in its turn, so often; again in every round."""
     samples: Samples = defaultdict(list)
-    for _ in range(rounds):
-        for library in libraries:
-            _add(samples, library, measure(case, library, ranks, _named(counts)))
+    with ExitStack() as stack:
+        bursts = {library: stack.enter_context(started(case, library, ranks)) for library in libraries}
+        for _ in range(rounds):
+            for what, count in counts.items():
+                for library, burst in bursts.items():
+                    if _suits(library, what):
+                        for name, seconds in burst(str(what), count).items():
+                            samples[library, name] += seconds
     return samples
 
 
-def _named(counts: dict[int, int]) -> dict[str, int]:
-    return {str(what): count for what, count in counts.items()}
-
-
-def _add(samples: Samples, library: str, times: dict[str, list[float]]) -> None:
-    for name, seconds in times.items():
-        samples[library, name] += seconds
-
-
-def _p2p(plan: Plan) -> Samples:
-    samples: Samples = defaultdict(list)
-    for _ in range(plan.rounds):
-        for library in [*OURS, *filter(installed, PEERS)]:
-            _add(samples, library, measure("p2p", library, 2, _named(_sizes(plan, library))))
-    return samples
-
-
-def _sizes(plan: Plan, library: str) -> dict[int, int]:
+def _suits(library: str, what: int) -> bool:
     """Zero-copy is for what is large enough to be worth a lookup."""
-    return {size: count for size, count in plan.sizes.items() if library != "xccl-zero-copy" or size >= 64 * KIB}
+    return library != "xccl-zero-copy" or what >= 64 * KIB
 
 
 def _judged_p2p(times: Samples) -> list[Measure]:
@@ -108,7 +100,7 @@ def _measure(name: str, times: Samples, ours: str, peer: str, what: str, bar: fl
 def _moe(plan: Plan) -> list[Measure]:
     measures = []
     for ranks in (2, 4):
-        times = _gather("moe", ["xccl", *filter(installed, ["mpi"])], ranks, plan.layers, plan.rounds)
+        times = _turns("moe", ["xccl", *filter(installed, ["mpi"])], ranks, plan.layers, plan.rounds)
         measures += [
             _measure(f"dispatch + combine, {ranks} ranks, hidden {hidden}", times, "xccl", "mpi", str(hidden), 0.8)
             for hidden in plan.layers
@@ -117,16 +109,12 @@ def _moe(plan: Plan) -> list[Measure]:
 
 
 def _barrier(plan: Plan) -> Measure:
-    votes = [t for _ in range(plan.rounds) for t in measure("barrier", "xccl", 4, {"vote": plan.votes})["vote"]]
+    [votes] = _turns("barrier", ["xccl"], 4, {1: plan.votes}, plan.rounds).values()
     return Measure("barrier, 4 processes", statistics.median(votes) * 1e6, "µs", len(votes), bar=50)
 
 
 def _overlap(plan: Plan) -> Measure:
-    alone, overlapped = [], []
-    for _ in range(plan.rounds):
-        times = measure("overlap", "xccl", 2, {"gemm": plan.gemms})
-        alone += times["alone"]
-        overlapped += times["overlapped"]
-    middle = statistics.median(overlapped) * 1e6
-    name = "GEMM while 1 MiB is sent asynchronously"
-    return Measure(name, middle, "µs", len(alone), "GEMM alone", statistics.median(alone) * 1e6, 1.1)
+    times = _turns("overlap", ["xccl"], 2, {1: plan.gemms}, plan.rounds)
+    alone, overlapped = (statistics.median(times["xccl", name]) * 1e6 for name in ("alone", "overlapped"))
+    name, runs = "GEMM while 1 MiB is sent asynchronously", len(times["xccl", "alone"])
+    return Measure(name, overlapped, "µs", runs, "GEMM alone", alone, 1.1)

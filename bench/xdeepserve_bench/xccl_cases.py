@@ -1,4 +1,7 @@
-"""What is measured: the code that every rank of a case runs, for XCCL and for its peers. Rank 0 returns the times.
+"""What is measured: the code that every rank of a case runs, for XCCL and for its peers.
+
+A case opens what a rank needs, and gives the function that measures one thing so often; what the first WARM_UP times
+take is not told.
 
 p2p       ping-pong; half a round trip is one way
 moe       dispatch, experts that double, combine, for 128 tokens a rank, top-8 of 256
@@ -8,8 +11,10 @@ overlap   a GEMM alone and while a message, posted before it, is on its way; bot
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -22,11 +27,16 @@ from xccl.atomics import NATIVE, gathered_sum
 from xccl.routing import Floats, Route, route, weighted_sum
 from xdeepserve_bench.xccl_links import LINKS, TIMEOUT, Bytes, Link, endpoint
 
+WARM_UP = 2
 TOKENS, TOP_K, EXPERTS = 128, 8, 256
 GEMM, GEMM_MESSAGE = 768, 1 << 20
 
 Times: TypeAlias = dict[str, list[float]]
 """Seconds, by what was measured."""
+
+Measuring: TypeAlias = Callable[[str, int], Times]
+Layers: TypeAlias = Callable[[int], list[float]]
+"""So many MoE layers, one after the other: seconds of each."""
 
 
 @dataclass(frozen=True)
@@ -49,14 +59,19 @@ class Batch:
     weights: Floats
 
 
-def p2p(rank: Rank, sizes: dict[str, int]) -> Times:
-    """`sizes`: how often for each number of bytes."""
-    times: Times = {}
+@contextmanager
+def p2p(rank: Rank) -> Iterator[Measuring]:
+    """What: a number of bytes."""
+    buffers: dict[str, tuple[Bytes, Bytes]] = {}
     with LINKS[rank.library](rank.directory, rank.number) as link:
-        for size, count in sizes.items():
-            data, into = link.buffer(int(size)), link.buffer(int(size))
-            times[size] = [_ping_pong(link, data, into, rank.number) for _ in range(count + 2)][2:]
-    return times
+
+        def measure(size: str, count: int) -> Times:
+            if size not in buffers:
+                buffers[size] = link.buffer(int(size)), link.buffer(int(size))
+            data, into = buffers[size]
+            return {size: [_ping_pong(link, data, into, rank.number) for _ in range(WARM_UP + count)][WARM_UP:]}
+
+        yield measure
 
 
 def _ping_pong(link: Link, data: Bytes, into: Bytes, rank: int) -> float:
@@ -70,34 +85,46 @@ def _ping_pong(link: Link, data: Bytes, into: Bytes, rank: int) -> float:
     return (time.perf_counter() - began) / 2
 
 
-def moe(rank: Rank, hiddens: dict[str, int]) -> Times:
-    """`hiddens`: how often for each hidden size."""
-    times: Times = {}
-    for hidden, count in hiddens.items():
-        rng = np.random.default_rng(rank.number)
-        batch = Batch(
-            x=rng.standard_normal((TOKENS, int(hidden))).astype(np.float32),
-            ids=np.argsort(rng.random((TOKENS, EXPERTS)), axis=1)[:, :TOP_K].astype(np.int32),
-            owner=(np.arange(EXPERTS) * rank.ranks // EXPERTS).astype(np.int32),
-            weights=np.full((TOKENS, TOP_K), 1 / TOP_K, np.float32),
-        )
-        times[hidden] = _mpi_layers(batch, count) if rank.library == "mpi" else _xccl_layers(rank, batch, count)
-    return times
+@contextmanager
+def moe(rank: Rank) -> Iterator[Measuring]:
+    """What: a hidden size."""
+    opened: dict[str, Layers] = {}
+    with ExitStack() as stack:
+
+        def measure(hidden: str, count: int) -> Times:
+            if hidden not in opened:
+                batch = _batch(rank, int(hidden))
+                layers = _mpi_layers(batch) if rank.library == "mpi" else _xccl_layers(rank, batch)
+                opened[hidden] = stack.enter_context(layers)
+            return {hidden: opened[hidden](count)}
+
+        yield measure
+
+
+def _batch(rank: Rank, hidden: int) -> Batch:
+    rng = np.random.default_rng(rank.number)
+    return Batch(
+        x=rng.standard_normal((TOKENS, hidden)).astype(np.float32),
+        ids=np.argsort(rng.random((TOKENS, EXPERTS)), axis=1)[:, :TOP_K].astype(np.int32),
+        owner=(np.arange(EXPERTS) * rank.ranks // EXPERTS).astype(np.int32),
+        weights=np.full((TOKENS, TOP_K), 1 / TOP_K, np.float32),
+    )
 
 
 def _timed(layer: Callable[[], Floats], barrier: Callable[[], object], x: Floats, count: int) -> list[float]:
     times = []
-    for _ in range(count + 2):
+    for _ in range(WARM_UP + count):
         barrier()
         began = time.perf_counter()
         out = layer()
         times.append(time.perf_counter() - began)
         if not np.allclose(out, 2 * x, rtol=1e-5, atol=1e-6):
             raise RuntimeError("a layer has come out wrong")
-    return times[2:]
+    return times[WARM_UP:]
 
 
-def _xccl_layers(rank: Rank, batch: Batch, count: int) -> list[float]:
+@contextmanager
+def _xccl_layers(rank: Rank, batch: Batch) -> Iterator[Layers]:
     hidden = batch.x.shape[1]
     layout = Layout(max_peers=rank.ranks, max_tokens=TOKENS, hidden=hidden, top_k=TOP_K)
     with endpoint(rank.directory / str(hidden), rank.number, rank.ranks, layout) as (made, peers):
@@ -109,12 +136,11 @@ def _xccl_layers(rank: Rank, batch: Batch, count: int) -> list[float]:
             np.multiply(arrived.tokens, np.float32(2), out=y)
             return run(group.combine(y, arrived, batch.weights), timeout=TIMEOUT)
 
-        times = _timed(layer, lambda: run(group.vote(0), timeout=TIMEOUT), batch.x, count)
-        run(group.vote(1), timeout=TIMEOUT)  # nobody leaves while another still pulls
-    return times
+        yield lambda count: _timed(layer, lambda: run(group.vote(0), timeout=TIMEOUT), batch.x, count)
 
 
-def _mpi_layers(batch: Batch, count: int) -> list[float]:
+@contextmanager
+def _mpi_layers(batch: Batch) -> Iterator[Layers]:
     from mpi4py import MPI
 
     world = MPI.COMM_WORLD
@@ -136,7 +162,7 @@ def _mpi_layers(batch: Batch, count: int) -> list[float]:
         world.Alltoallv([y, arriving * hidden, MPI.FLOAT], [returned, out * hidden, MPI.FLOAT])
         return _summed(returned, sent, batch.weights)
 
-    return _timed(layer, world.Barrier, batch.x, count)
+    yield lambda count: _timed(layer, world.Barrier, batch.x, count)
 
 
 def _summed(rows: Floats, sent: Route, weights: Floats) -> Floats:
@@ -150,42 +176,52 @@ def _summed(rows: Floats, sent: Route, weights: Floats) -> Floats:
     return combined
 
 
-def barrier(rank: Rank, counts: dict[str, int]) -> Times:
+@contextmanager
+def barrier(rank: Rank) -> Iterator[Measuring]:
     """Votes of all ranks, without a core for each if there are fewer."""
     layout = Layout(max_peers=rank.ranks, max_tokens=1, hidden=1, top_k=1)
-    times = []
     with endpoint(rank.directory, rank.number, rank.ranks, layout) as (made, peers):
         group = run(Group.join(made, epoch=1, rank=rank.number, peers=peers), timeout=TIMEOUT)
-        for _ in range(counts["vote"]):
-            began = time.perf_counter()
-            run(group.vote(rank.number), timeout=TIMEOUT)
-            times.append(time.perf_counter() - began)
-    return {"vote": times}
+
+        def measure(what: str, count: int) -> Times:
+            times = []
+            for _ in range(WARM_UP + count):
+                began = time.perf_counter()
+                run(group.vote(rank.number), timeout=TIMEOUT)
+                times.append(time.perf_counter() - began)
+            return {what: times[WARM_UP:]}
+
+        yield measure
 
 
-def overlap(rank: Rank, counts: dict[str, int]) -> Times:
+@contextmanager
+def overlap(rank: Rank) -> Iterator[Measuring]:
     """Rank 0 computes and sends, rank 1 receives."""
-    events = range(1, counts["gemm"] + 1)
     layout = Layout(max_peers=2, max_tokens=1, hidden=1, top_k=1)
+    events = itertools.count(1)
     with endpoint(rank.directory, rank.number, rank.ranks, layout) as (made, peers):
         channel = run(Channel.connect(made, peers[1 - rank.number]), timeout=TIMEOUT)
-        if rank.number == 1:
-            into = np.empty(GEMM_MESSAGE, np.uint8)
-            for event in events:
-                channel.receive_now(into, event=event, timeout=TIMEOUT)
-            return {}
         data = made.region(GEMM_MESSAGE).empty(GEMM_MESSAGE)
         a, b = np.random.default_rng(0).random((2, GEMM, GEMM), np.float32)
         product, queue = np.empty_like(a), CompletionQueue()
-        alone, overlapped = [], []
-        for event in events:
-            alone.append(_gemm(a, b, product))
-            queue.post(channel.send(data, event=event), event, lane=channel, timeout=TIMEOUT)
-            overlapped.append(_gemm(a, b, product))
-            [completion] = queue.wait(timeout=TIMEOUT)
-            if completion.error is not None:
-                raise completion.error
-    return {"alone": alone, "overlapped": overlapped}
+
+        def receive(_what: str, count: int) -> Times:
+            for _ in range(count):
+                channel.receive_now(data, event=next(events), timeout=TIMEOUT)
+            return {}
+
+        def compute(_what: str, count: int) -> Times:
+            times: Times = {"alone": [], "overlapped": []}
+            for event in itertools.islice(events, count):
+                times["alone"].append(_gemm(a, b, product))
+                queue.post(channel.send(data, event=event), event, lane=channel, timeout=TIMEOUT)
+                times["overlapped"].append(_gemm(a, b, product))
+                [completion] = queue.wait(timeout=TIMEOUT)
+                if completion.error is not None:
+                    raise completion.error
+            return times
+
+        yield compute if rank.number == 0 else receive
 
 
 def _gemm(a: Floats, b: Floats, product: Floats) -> float:
@@ -194,7 +230,7 @@ def _gemm(a: Floats, b: Floats, product: Floats) -> float:
     return time.perf_counter() - began
 
 
-CASES: dict[str, Callable[[Rank, dict[str, int]], Times]] = {
+CASES: dict[str, Callable[[Rank], AbstractContextManager[Measuring]]] = {
     "p2p": p2p,
     "moe": moe,
     "barrier": barrier,
