@@ -29,6 +29,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 MAX_RANKS = 1024
+MAX_LOGPROBS = 20
 Text = Annotated[str, StringConstraints(max_length=1024)]
 Address = Annotated[str, StringConstraints(max_length=255)]  # host, an IP address as a rule
 Identifier = Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9._:-]+$")]
@@ -251,6 +252,13 @@ class Sampling(WireModel):
     seed: int = Field(default=0, ge=0, le=2**63 - 1)
 
 
+class Logprobs(WireModel):
+    """Natural logarithms of the model's own probabilities: of a token that was chosen, and of the likeliest tokens."""
+
+    chosen: float
+    best: tuple[tuple[int, float], ...] = Field(default=(), max_length=MAX_LOGPROBS)  # token and logarithm, falling
+
+
 class TransferTicket(WireModel):
     """KV of a finished prefill, waiting on the prefill engine until it is pulled, dropped or too old."""
 
@@ -272,14 +280,17 @@ class GenerateRequest(WireModel):
     stop: tuple[Annotated[str, StringConstraints(min_length=1, max_length=256)], ...] = Field(default=(), max_length=4)
     stop_token_ids: tuple[Annotated[int, Field(ge=0)], ...] = Field(default=(), max_length=64)
     ignore_eos: bool = False
+    logprobs: int | None = Field(default=None, ge=0, le=MAX_LOGPROBS)  # of so many likeliest tokens; None: of none
     ticket: TransferTicket | None = None
     first_token: int | None = Field(default=None, ge=0)
+    first_logprobs: Logprobs | None = None
 
 
 class PrefillReply(WireModel):
     """The first token and where the KV waits."""
 
     first_token: int
+    first_logprobs: Logprobs | None = None
     ticket: TransferTicket
 
 
@@ -305,6 +316,7 @@ class TokenEvent(WireModel):
 
     index: int = Field(ge=0)
     tokens: tuple[int, ...] = ()
+    logprobs: tuple[Logprobs, ...] = ()  # one a token, if the request asks for them
     text: str = ""
     finish_reason: FinishReason | None = None
     error: Text | None = None

@@ -8,7 +8,7 @@ from typing import NoReturn
 from flowserve.engine.loading import Runtime
 from flowserve.engine.role import Advance, Refuse, as_array
 from flowserve.engine.scheduler import Scheduler
-from flowserve.engine.sequence import Sequence, Stage
+from flowserve.engine.sequence import Chosen, Sequence, Stage
 from flowserve.model import Experts
 from flowserve.output.link import Failed, FromEngine, Tokens
 from flowserve.transfer.pull import Pulled, Puller
@@ -40,6 +40,8 @@ class Decode:
             raise Refuse("a decode engine needs the ticket and the first token of a prefill")
         if request.ticket.tokens != len(request.prompt):
             raise Refuse(f"the ticket holds {request.ticket.tokens} tokens, the prompt has {len(request.prompt)}")
+        if request.logprobs is not None and request.first_logprobs is None:
+            raise Refuse("the first token comes without the logprobs that the request asks for")
         if request.first_token >= self._runtime.config.vocab_size:
             raise Refuse(f"first_token {request.first_token} is not in the vocabulary")
         return len(request.prompt) + request.max_tokens
@@ -59,7 +61,16 @@ class Decode:
     def deliver(self, sequence: Sequence) -> None:
         index = sequence.answered - 1
         reason = sequence.finish_reason(self._ends)
-        self._send(Tokens(key=sequence.key, index=index, tokens=(sequence.tokens[-1],), finish_reason=reason))
+        logprobs = tuple(sequence.logprobs[index:])
+        self._send(
+            Tokens(
+                key=sequence.key,
+                index=index,
+                tokens=(sequence.tokens[-1],),
+                logprobs=logprobs,
+                finish_reason=reason,
+            )
+        )
         if reason is not None:
             self._scheduler.release(sequence)
             self._changed()
@@ -76,9 +87,11 @@ class Decode:
             self._send(Failed(key=pulled.key, error=pulled.rows, retryable=True))
             self._scheduler.release(sequence)
         else:
-            assert sequence.request.first_token is not None
+            request = sequence.request
+            assert request.first_token is not None
             sequence.kv.load(pulled.rows)
-            Advance(sequence, len(sequence.tokens), sequence.request.first_token).commit()
+            first = Chosen(request.first_token, request.first_logprobs)
+            Advance(sequence, len(sequence.tokens), first).commit()
             sequence.stage = Stage.RUNNING
             self.deliver(sequence)
         self._changed()

@@ -68,8 +68,7 @@ class Prefill:
         chunk = as_array(prompt[start : start + self._chunk])
         logits = yield from self._runtime.model.prefill(chunk, start, sequence.kv, experts)
         whole = start + len(chunk) == len(prompt)
-        token = sequence.choose(logits) if whole else None
-        return [Advance(sequence, len(chunk), token)]
+        return [Advance(sequence, len(chunk), sequence.choose(logits) if whole else None)]
 
     def deliver(self, sequence: Sequence) -> None:
         if not sequence.answered:
@@ -78,7 +77,9 @@ class Prefill:
         kv = self._scheduler.detach(sequence).kv
         ticket = self._origin.model_copy(update={"id": self._tickets.issue(kv, loop.time()), "tokens": kv.length})
         loop.call_later(self._tickets.lifetime + LATE_SECONDS, self._expire)
-        self._send(Prefilled(key=sequence.key, reply=PrefillReply(first_token=sequence.tokens[-1], ticket=ticket)))
+        logprobs = sequence.logprobs[0] if sequence.logprobs else None
+        reply = PrefillReply(first_token=sequence.tokens[-1], first_logprobs=logprobs, ticket=ticket)
+        self._send(Prefilled(key=sequence.key, reply=reply))
         self._changed()
 
     def pull(self, ticket: str, to: PullRequest) -> None:

@@ -7,7 +7,7 @@ from typing import NoReturn, Protocol
 
 import numpy as np
 
-from flowserve.engine.sequence import Sequence, Stage
+from flowserve.engine.sequence import Chosen, Sequence, Stage
 from flowserve.model import Experts, IntArray
 from flowserve.wire import GenerateRequest
 from xccl import Steps
@@ -23,16 +23,16 @@ class NotNow(Exception):
 
 @dataclass(frozen=True)
 class Advance:
-    """What an iteration did for one sequence: ``computed`` more positions have their KV, ``token`` follows them."""
+    """What an iteration did for one sequence: ``computed`` more positions have their KV, ``chosen`` follows them."""
 
     sequence: Sequence
     computed: int
-    token: int | None
+    chosen: Chosen | None
 
     def commit(self) -> None:
         self.sequence.computed += self.computed
-        if self.token is not None:
-            self.sequence.tokens.append(self.token)
+        if self.chosen is not None:
+            self.sequence.add(self.chosen)
 
 
 class Role(Protocol):

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from flowserve.cache import SequenceKV
-from flowserve.model import FloatArray, sample
-from flowserve.wire import FinishReason, GenerateRequest
+from flowserve.model import FloatArray, log_probabilities, sample
+from flowserve.wire import FinishReason, GenerateRequest, Logprobs
 
 
 class Stage(Enum):
@@ -21,6 +21,14 @@ class Stage(Enum):
     WAITING = auto()  # holds no blocks
     FETCHING = auto()  # has its blocks; its KV is on the way
     RUNNING = auto()  # takes part in iterations
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A token of an answer, and its logarithms of probabilities if the request asks for them."""
+
+    token: int
+    logprobs: Logprobs | None = None
 
 
 @dataclass(eq=False)
@@ -32,6 +40,7 @@ class Sequence:
     kv: SequenceKV
     room: int
     tokens: list[int] = field(init=False)
+    logprobs: list[Logprobs] = field(default_factory=list)  # of the answer, if the request asks for them
     computed: int = 0
     stage: Stage = Stage.WAITING
     cancelled: bool = False
@@ -44,9 +53,19 @@ class Sequence:
         """How many tokens of the answer there are."""
         return len(self.tokens) - len(self.request.prompt)
 
-    def choose(self, logits: FloatArray) -> int:
+    def choose(self, logits: FloatArray) -> Chosen:
         """The token that follows those that there are, from the logits f32[V] for it."""
-        return sample(logits, self.request.sampling, len(self.tokens), self.tokens, len(self.request.prompt))
+        token = sample(logits, self.request.sampling, len(self.tokens), self.tokens, len(self.request.prompt))
+        if self.request.logprobs is None:
+            return Chosen(token)
+        found = log_probabilities(logits, token, self.request.logprobs)
+        return Chosen(token, Logprobs(chosen=found.chosen, best=found.best))
+
+    def add(self, chosen: Chosen) -> None:
+        """The answer goes on with a token."""
+        self.tokens.append(chosen.token)
+        if chosen.logprobs is not None:
+            self.logprobs.append(chosen.logprobs)
 
     def finish_reason(self, ends: frozenset[int]) -> FinishReason | None:
         """Why the answer ends at its last token, if it does; ``ends`` are the model's end-of-sequence tokens."""

@@ -16,8 +16,8 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from flowserve.frontend.errors import RequestError
+from flowserve.frontend.job import Piece
 from flowserve.frontend.shapes import Json, Shape
-from flowserve.wire import TokenEvent
 
 T = TypeVar("T")
 READER_SECONDS = 60.0
@@ -51,15 +51,15 @@ async def _disconnected(receive: Receive) -> None:
 
 
 async def lines(
-    events: AsyncGenerator[TokenEvent, None], shape: Shape, *, include_usage: bool
+    pieces: AsyncGenerator[Piece, None], shape: Shape, *, include_usage: bool
 ) -> AsyncGenerator[bytes, None]:
     """The stream's SSE lines. Raises RequestError as long as there was no line yet."""
     usage = {"usage": None} if include_usage else {}
     begun = False
-    async with aclosing(events):
+    async with aclosing(pieces):
         try:
-            async for event in events:
-                for chunk in shape.chunks(event):
+            async for piece in pieces:
+                for chunk in shape.chunks(piece):
                     begun = True
                     yield _line({**chunk, **usage})
         except RequestError as error:

@@ -24,6 +24,7 @@ from flowserve.frontend.documents import ChatDocument, CompletionDocument, Gener
 from flowserve.frontend.errors import RequestError
 from flowserve.frontend.generation import Generation
 from flowserve.frontend.job import Job
+from flowserve.frontend.logprobs import Vocabulary
 from flowserve.frontend.metrics import FrontendMetrics
 from flowserve.frontend.planning import Planner
 from flowserve.frontend.shapes import ChatShape, CompletionShape, Json, Shape
@@ -37,6 +38,7 @@ def application(
     config: FrontendConfig,
     planner: Planner,
     generation: Generation,
+    vocabulary: Vocabulary,
     metrics: FrontendMetrics,
     ready: Callable[[], bool],
     api_keys: Sequence[str] = (),
@@ -75,14 +77,14 @@ def application(
 
     async def answer(request: Request, document: GenerationDocument, job: Job, kind: type[Shape]) -> Response:
         created, token_ids = int(time.time()), bool(document.return_token_ids)
-        shape = kind(job, config.model_name, created, return_token_ids=token_ids)
-        events = generation.events(job, whole=not document.stream)
+        shape = kind(job, config.model_name, created, vocabulary, return_token_ids=token_ids)
+        pieces = generation.pieces(job, whole=not document.stream)
         if document.stream:
-            return EventStream(lines(events, shape, include_usage=document.include_usage))
+            return EventStream(lines(pieces, shape, include_usage=document.include_usage))
 
         async def whole() -> Json:
-            async with aclosing(events):
-                return shape.whole([event async for event in events])
+            async with aclosing(pieces):
+                return shape.whole([piece async for piece in pieces])
 
         return JSONResponse(await until_disconnected(request.receive, whole()))
 

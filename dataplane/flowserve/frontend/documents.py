@@ -5,12 +5,17 @@ refused (``UNSUPPORTED``), since ignoring them would answer another question. Ty
 their first error, so that a hostile body costs no more than its own size.
 """
 
+from abc import abstractmethod
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from flowserve.frontend import errors
+from flowserve.wire import MAX_LOGPROBS
 
+MAX_ANSWERS = 128  # as OpenAI's
+
+TokenId = Annotated[int, Field(ge=0)]
 TokenIds = Annotated[list[int], Field(fail_fast=True)]
 StopString = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 
@@ -34,12 +39,7 @@ class GenerationDocument(Document):
 
     # Field and the values of it that ask for nothing special. Values are compared with their types: 0 is not False.
     UNSUPPORTED: ClassVar[dict[str, tuple[Any, ...]]] = {
-        "n": (None, 1),
-        "logprobs": (None, False),
-        "top_logprobs": (None, 0),
         "logit_bias": (None, {}),
-        "presence_penalty": (None, 0, 0.0),
-        "frequency_penalty": (None, 0, 0.0),
         "response_format": (None, {"type": "text"}),
     }
 
@@ -50,10 +50,21 @@ class GenerationDocument(Document):
     temperature: float | None = Field(default=None, ge=0, le=2)
     top_p: float | None = Field(default=None, gt=0, le=1)
     top_k: int | None = Field(default=None, ge=-1)  # extension: -1 and 0 mean all
+    min_p: float | None = Field(default=None, ge=0, le=1)  # extension
+    presence_penalty: float | None = Field(default=None, ge=-2, le=2)
+    frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
+    repetition_penalty: float | None = Field(default=None, gt=0, le=10)  # extension
     seed: int | None = None
+    n: int | None = Field(default=None, ge=1, le=MAX_ANSWERS)
     stop: StopString | Annotated[list[StopString], Field(max_length=4)] | None = None
+    stop_token_ids: Annotated[list[TokenId], Field(max_length=64, fail_fast=True)] | None = None  # extension
     ignore_eos: bool | None = None  # extension
     return_token_ids: bool | None = None  # extension
+
+    @property
+    @abstractmethod
+    def best_logprobs(self) -> int | None:
+        """Of how many likeliest tokens the logprobs are wanted beside the chosen one's; None: of none."""
 
     @property
     def include_usage(self) -> bool:
@@ -102,6 +113,17 @@ class ChatDocument(GenerationDocument):
 
     messages: Annotated[list[Message], Field(fail_fast=True, min_length=1)]
     max_completion_tokens: int | None = Field(default=None, ge=1)
+    logprobs: bool | None = None
+    top_logprobs: int | None = Field(default=None, ge=0, le=MAX_LOGPROBS)
+
+    @property
+    def best_logprobs(self) -> int | None:
+        return self.top_logprobs or 0 if self.logprobs else None
+
+    def refuse_unsupported(self) -> None:
+        super().refuse_unsupported()
+        if self.top_logprobs and not self.logprobs:
+            raise errors.invalid("'top_logprobs' needs 'logprobs' to be true.", param="top_logprobs")
 
 
 class CompletionDocument(GenerationDocument):
@@ -115,3 +137,8 @@ class CompletionDocument(GenerationDocument):
     }
 
     prompt: str | TokenIds | Annotated[list[str | TokenIds], Field(fail_fast=True)]
+    logprobs: int | None = Field(default=None, ge=0, le=MAX_LOGPROBS)
+
+    @property
+    def best_logprobs(self) -> int | None:
+        return self.logprobs

@@ -4,8 +4,9 @@
 
 Invariants. Until the caller has received a token, a lost peer only costs another attempt, on other instances where
 there are any, for a few seconds; after that the loss is final, because a second attempt would repeat tokens. A caller
-that wants the answer whole receives nothing before its end, so for it every loss can be repaired. Whatever way
-an attempt is left (error, cancellation, the client gone), its stream is closed and its ticket dropped.
+that wants the answer whole receives nothing before its end, so for it every loss can be repaired. The answers of a
+request with n > 1 go this path side by side, each on its own; the first that fails ends all. Whatever way an attempt
+is left (error, cancellation, the client gone), its stream is closed and its ticket dropped.
 """
 
 import asyncio
@@ -15,13 +16,14 @@ from contextlib import aclosing
 import structlog
 
 from flowserve.frontend import errors
-from flowserve.frontend.job import Job, Patience, Run
+from flowserve.frontend.interleaving import interleaved
+from flowserve.frontend.job import Job, Patience, Piece, Run
 from flowserve.frontend.metrics import FrontendMetrics, Stopwatch
 from flowserve.frontend.routing import NoTarget, Router
 from flowserve.frontend.upstream import Upstream, UpstreamLost, UpstreamRefused
 from flowserve.wire import DispatchReply, GenerateRequest, Target, TokenEvent
 
-MAX_RUNNING = 1024  # requests in flight in one frontend
+MAX_RUNNING = 1024  # answers in flight in one frontend
 
 log = structlog.get_logger()
 
@@ -44,17 +46,18 @@ class Generation:
         self._clock = clock
         self._sleep = sleep
 
-    async def events(self, job: Job, *, whole: bool) -> AsyncGenerator[TokenEvent, None]:
-        """The answer, event by event; with ``whole``, only once it is complete. Raises RequestError."""
-        if self._metrics.running.value >= MAX_RUNNING:
-            raise errors.unavailable("overloaded", f"{MAX_RUNNING} requests are running already; try again.")
-        self._metrics.running.value += 1
+    async def pieces(self, job: Job, *, whole: bool) -> AsyncGenerator[Piece, None]:
+        """The answers, as they come; with ``whole``, each only once it is complete. Raises RequestError."""
+        if self._metrics.running.value + job.answers > MAX_RUNNING:
+            raise errors.unavailable("overloaded", f"{self._metrics.running.value} answers are running; try again.")
+        self._metrics.running.value += job.answers
         try:
-            async with aclosing(self._retried(job, whole=whole)) as events:
-                async for event in events:
-                    yield event
+            answers = [self._retried(job.answer(number), whole=whole) for number in range(job.answers)]
+            async with aclosing(interleaved(answers)) as events:
+                async for number, event in events:
+                    yield Piece(number, event)
         finally:
-            self._metrics.running.value -= 1
+            self._metrics.running.value -= job.answers
 
     async def _retried(self, job: Job, *, whole: bool) -> AsyncGenerator[TokenEvent, None]:
         run = Run(job, self._clock())
@@ -93,7 +96,8 @@ class Generation:
             reply = await self._upstream.prefill(group, request)
         finished = False
         try:
-            request = request.model_copy(update={"ticket": reply.ticket, "first_token": reply.first_token})
+            first = {"first_token": reply.first_token, "first_logprobs": reply.first_logprobs}
+            request = request.model_copy(update={"ticket": reply.ticket, **first})
             decode, group = await self._decode_group(run, request, prefill.revision, patience)
             with self._router.hold(decode), run.blame(decode):
                 async with aclosing(self._upstream.generate(group, request)) as stream:

@@ -1,12 +1,13 @@
 """What one request carries through its attempts: the job itself, who failed it, how long it is still tried."""
 
+import hashlib
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from flowserve.frontend.metrics import FrontendMetrics
 from flowserve.frontend.upstream import UpstreamLost
-from flowserve.wire import GenerateRequest, Sampling, Target
+from flowserve.wire import GenerateRequest, Sampling, Target, TokenEvent
 
 RETRY_SECONDS = 5.0  # from the first loss to the last new attempt
 FIRST_PAUSE_SECONDS = 0.05
@@ -22,7 +23,32 @@ class Job:
     max_tokens: int
     sampling: Sampling
     stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
+    logprobs: int | None = None  # of so many likeliest tokens; None: of none
+    answers: int = 1
+
+    def answer(self, number: int) -> "Job":
+        """One answer of this job, as a job of its own."""
+        sampling = self.sampling.model_copy(update={"seed": answer_seed(self.sampling.seed, number)})
+        request_id = f"{self.request_id}.{number}" if number else self.request_id
+        return replace(self, request_id=request_id, sampling=sampling, answers=1)
+
+
+def answer_seed(seed: int, answer: int) -> int:
+    """The seed of answer number ``answer`` of a request with n > 1; the first answer has the request's own."""
+    if not answer:
+        return seed
+    digest = hashlib.blake2b(f"{seed} answer {answer}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1
+
+
+@dataclass(frozen=True)
+class Piece:
+    """What is next of one of a job's answers."""
+
+    answer: int
+    event: TokenEvent
 
 
 class Patience:
@@ -66,7 +92,9 @@ class Run:
             max_tokens=self.job.max_tokens,
             sampling=self.job.sampling,
             stop=self.job.stop,
+            stop_token_ids=self.job.stop_token_ids,
             ignore_eos=self.job.ignore_eos,
+            logprobs=self.job.logprobs,
         )
 
     @contextmanager

@@ -14,17 +14,19 @@ from typing import Protocol
 from flowserve.frontend import errors
 from flowserve.frontend.documents import ChatDocument, CompletionDocument, GenerationDocument
 from flowserve.frontend.job import Job
+from flowserve.frontend.logprobs import Vocabulary
 from flowserve.text import ChatTemplate, TextError
 from flowserve.wire import Sampling
 
 COMPLETION_TOKENS = 16  # OpenAI's default for /v1/completions
 SEED_BITS = 63
+SAMPLING = {"temperature", "top_p", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty"}
 HEAD_CHARACTERS = 8  # of a text, for each token of context; real text has two to five characters a token
 CUT_TOKENS = 64  # by which a text's head may have more tokens than the same characters within the whole
 
 
-class Encoder(Protocol):
-    """What planning needs of a tokenizer."""
+class Encoder(Vocabulary, Protocol):
+    """What a frontend needs of a tokenizer."""
 
     @property
     def vocab_size(self) -> int: ...
@@ -108,13 +110,23 @@ class Planner:
         if len(prompt) + limit > self._max_context:
             raise errors.context_too_long(self._max_context, len(prompt), limit, param=param)
         stop = (document.stop,) if isinstance(document.stop, str) else tuple(document.stop or ())
-        return Job(request_id, tuple(prompt), limit, self._sampling(document), stop, bool(document.ignore_eos))
+        return Job(
+            request_id=request_id,
+            prompt=tuple(prompt),
+            max_tokens=limit,
+            sampling=self._sampling(document),
+            stop=stop,
+            stop_token_ids=tuple(document.stop_token_ids or ()),
+            ignore_eos=bool(document.ignore_eos),
+            logprobs=document.best_logprobs,
+            answers=document.n or 1,
+        )
 
     def _sampling(self, document: GenerationDocument) -> Sampling:
         seed = self._draw_seed() if document.seed is None else document.seed
+        given = document.model_dump(include=SAMPLING, exclude_none=True)
         return Sampling(
-            temperature=1.0 if document.temperature is None else document.temperature,
-            top_p=1.0 if document.top_p is None else document.top_p,
+            **given,
             top_k=max(document.top_k or 0, 0),
             seed=seed % (1 << SEED_BITS),  # any integer is a seed to OpenAI
         )

@@ -55,6 +55,8 @@ class TokenRelay:
             raise StreamCorrupted("an event came after the last one")
         if event.error is None and event.index != self._next_index:
             raise StreamCorrupted(f"expected token {self._next_index}, got token {event.index}")
+        if event.logprobs and len(event.logprobs) != len(event.tokens):
+            raise StreamCorrupted(f"{len(event.tokens)} tokens came with logprobs of {len(event.logprobs)}")
         self._next_index += len(event.tokens)
         self.finished = event.error is not None or event.finish_reason is not None
         return event

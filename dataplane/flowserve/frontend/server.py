@@ -56,7 +56,7 @@ class Frontend:
         self.metrics = FrontendMetrics(config.model_name)
         generation = Generation(self.router, self.upstream, self.metrics, clock=time.monotonic)
         planner = Planner(config.model_name, config.max_context_tokens, tokenizer, template)
-        app = api.application(config, planner, generation, self.metrics, self.ready, api_keys)
+        app = api.application(config, planner, generation, tokenizer, self.metrics, self.ready, api_keys)
         self.api: ASGIApp = AccessLog(app, self.metrics, time.monotonic)
         self.admin = admin.application(token, uuid.uuid4().hex, self.router, self.metrics, self.admitting)
 

@@ -5,7 +5,7 @@ from flowserve.model.config import ModelConfig
 from flowserve.model.errors import CheckpointError, UnsupportedModel
 from flowserve.model.experts import Experts, ExpertWeights, LocalExperts, combine, run_experts
 from flowserve.model.model import Model
-from flowserve.model.sampling import LogProbabilities, SamplingParams, answer_seed, log_probabilities, sample
+from flowserve.model.sampling import LogProbabilities, SamplingParams, log_probabilities, sample
 from flowserve.model.weights import Weights
 from xccl import Steps
 
@@ -23,7 +23,6 @@ __all__ = [
     "Steps",
     "UnsupportedModel",
     "Weights",
-    "answer_seed",
     "combine",
     "log_probabilities",
     "run_experts",

@@ -2,7 +2,7 @@
 
 Logits -> penalties -> temperature -> min-p -> top-k -> top-p -> one draw. The only random number of a choice is a hash
 of (seed, position), so a replay after a fault draws the same tokens, whatever ran beside it and wherever it runs.
-Whoever wants requests, or the `n` answers of one, to differ gives them different seeds (`answer_seed`).
+Whoever wants requests, or the `n` answers of one, to differ gives them different seeds.
 Definitions are vLLM's: min-p is relative to the likeliest token, and top-p sums over what top-k left.
 """
 
@@ -84,14 +84,6 @@ def uniform(seed: int, position: int) -> float:
     """A number in [0, 1) that depends on the arguments only."""
     digest = hashlib.blake2b(f"{seed} {position}".encode(), digest_size=8).digest()
     return (int.from_bytes(digest, "little") >> 11) * 2.0**-53
-
-
-def answer_seed(seed: int, answer: int) -> int:
-    """The seed of answer number `answer` of a request with n > 1; the first answer has the request's own."""
-    if not answer:
-        return seed
-    digest = hashlib.blake2b(f"{seed} answer {answer}".encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "little") >> 1
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 from pydantic import Field, TypeAdapter
 
 from flowserve.process import Reason
-from flowserve.wire import FinishReason, GenerateRequest, PrefillReply, WireModel
+from flowserve.wire import FinishReason, GenerateRequest, Logprobs, PrefillReply, WireModel
 
 MAX_FRAME_BYTES = 16 << 20  # a prompt of a million tokens takes 8 MB
 LENGTH_BYTES = 4
@@ -57,6 +57,7 @@ class Tokens(WireModel):
     key: int
     index: int
     tokens: tuple[int, ...]
+    logprobs: tuple[Logprobs, ...] = ()  # one a token, if the request asks for them
     finish_reason: FinishReason | None = None
 
 

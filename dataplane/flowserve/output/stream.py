@@ -1,7 +1,7 @@
 """One answer on its way out: tokens in, ``TokenEvent`` out, with the text that they complete.
 
-Invariants: indexes are contiguous; text is never taken back; nothing of a stop string or after it is shown; the last
-event has a finish_reason or an error, and nothing follows it.
+Invariants: indexes are contiguous; text is never taken back; nothing of a stop string or after it is shown, and the
+token that completes one is the last; the last event has a finish_reason or an error, and nothing follows it.
 """
 
 from __future__ import annotations
@@ -22,10 +22,18 @@ class Answer:
         """The line that a message of the engine becomes."""
         if isinstance(message, Failed):
             return TokenEvent(index=0, error=message.error[:1024], retryable=message.retryable)
-        text = "".join(self._matcher.push(self._detokenizer.push(token)) for token in message.tokens)
-        reason = message.finish_reason
+        text, count, reason = "", 0, message.finish_reason
+        while count < len(message.tokens) and not self._matcher.stopped:
+            text += self._matcher.push(self._detokenizer.push(message.tokens[count]))
+            count += 1
         if self._matcher.stopped:
             reason = "stop"
         elif reason is not None:
             text += self._matcher.push(self._detokenizer.finish()) + self._matcher.finish()
-        return TokenEvent(index=message.index, tokens=message.tokens, text=text, finish_reason=reason)
+        return TokenEvent(
+            index=message.index,
+            tokens=message.tokens[:count],
+            logprobs=message.logprobs[:count],
+            text=text,
+            finish_reason=reason,
+        )

@@ -54,6 +54,19 @@ class Tokenizer:
             cached = self._bytes[token] = b"" if spelling is None else byte_level.to_bytes(spelling)
         return cached
 
+    def label(self, token: int) -> str:
+        """What a reader is shown of one token by itself: its text, or `bytes:\\xNN` for a part of a character.
+
+        A special token is shown as it is spelled, an unknown one as nothing.
+        """
+        if token in self._special:
+            return self._tokenizer.id_to_token(token) or ""
+        raw = self.token_bytes(token)
+        try:
+            return raw.decode()
+        except UnicodeDecodeError:
+            return "bytes:" + "".join(f"\\x{byte:02x}" for byte in raw)
+
     @cached_property
     def _special(self) -> frozenset[int]:
         added = self._tokenizer.get_added_tokens_decoder()

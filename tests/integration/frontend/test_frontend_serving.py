@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import openai
@@ -62,6 +63,71 @@ async def test_a_whole_answer_is_the_streamed_one(shared: Shared) -> None:
     assert whole.choices[0].token_ids == streamed.token_ids
     assert whole.usage is not None
     assert whole.usage.completion_tokens == 24
+
+
+async def test_sampling_parameters_reach_the_engines(shared: Shared) -> None:
+    frontend, *_ = shared
+    async with openai.AsyncOpenAI(base_url=f"{frontend.url}/v1", api_key="any") as client:
+
+        async def tokens(**arguments: Any) -> list[int]:
+            extra = {"ignore_eos": True, "return_token_ids": True, **arguments.pop("extra_body", {})}
+            reply = await client.completions.create(
+                model=NAME,
+                prompt="hello",
+                max_tokens=16,
+                extra_body=extra,
+                **{"temperature": 0, "seed": 3, **arguments},
+            )
+            found: list[int] = reply.choices[0].token_ids
+            return found
+
+        plain = await tokens()
+        assert len(set(await tokens(presence_penalty=2, frequency_penalty=2))) > len(set(plain))
+        assert await tokens(extra_body={"repetition_penalty": 10}) != plain
+        assert await tokens(temperature=2, extra_body={"min_p": 1}) == plain
+        stopped = await tokens(extra_body={"stop_token_ids": [plain[4]]})
+        assert stopped == plain[: plain.index(plain[4]) + 1]
+
+
+async def test_logprobs_are_the_engines(shared: Shared) -> None:
+    frontend, *_ = shared
+    async with openai.AsyncOpenAI(base_url=f"{frontend.url}/v1", api_key="any") as client:
+        chat = await client.chat.completions.create(
+            model=NAME,
+            messages=[{"role": "user", "content": "hello"}],
+            max_tokens=8,
+            temperature=0,
+            logprobs=True,
+            top_logprobs=3,
+            extra_body={"ignore_eos": True},
+        )
+        assert chat.choices[0].logprobs is not None
+        content = chat.choices[0].logprobs.content
+        assert content is not None
+        assert len(content) == 8
+        assert all(each.logprob == each.top_logprobs[0].logprob < 0 for each in content)
+        assert (
+            b"".join(bytes(each.bytes or ()) for each in content)
+            .decode(errors="replace")
+            .startswith((chat.choices[0].message.content or "")[:4])
+        )
+        plain = await client.completions.create(model=NAME, prompt="hello", max_tokens=4, logprobs=1)
+        assert plain.choices[0].logprobs is not None
+        assert len(plain.choices[0].logprobs.token_logprobs or ()) == len(plain.choices[0].logprobs.tokens or ())
+
+
+async def test_answers_of_one_request_differ_and_repeat_themselves(shared: Shared) -> None:
+    frontend, *_ = shared
+    async with openai.AsyncOpenAI(base_url=f"{frontend.url}/v1", api_key="any") as client:
+        wish: dict[str, Any] = {"model": NAME, "prompt": "hello", "max_tokens": 12, "n": 3, "seed": 11}
+        whole = await client.completions.create(**wish)
+        texts = [choice.text for choice in whole.choices]
+        assert len(set(texts)) == 3
+        streamed = ["", "", ""]
+        async for chunk in await client.completions.create(**wish, stream=True):
+            for choice in chunk.choices:
+                streamed[choice.index] += choice.text
+        assert streamed == texts
 
 
 async def test_a_client_that_leaves_frees_the_engines(shared: Shared) -> None:

@@ -11,7 +11,7 @@ from flowserve.cache import BlockPool, SequenceKV
 from flowserve.engine.iteration import Iterations, Tally
 from flowserve.engine.role import Advance
 from flowserve.engine.scheduler import Scheduler
-from flowserve.engine.sequence import Sequence, Stage
+from flowserve.engine.sequence import Chosen, Sequence, Stage
 from flowserve.model import Experts, FloatArray, IntArray
 from flowserve.wire import GenerateRequest
 from xccl import PeerLost, Steps
@@ -46,7 +46,7 @@ class FakeRole:
             yield True
         if self.failure is not None:
             raise self.failure
-        return [Advance(sequence, 1, 7) for sequence in batch]
+        return [Advance(sequence, 1, Chosen(7)) for sequence in batch]
 
     def deliver(self, sequence: Sequence) -> None:
         self.delivered.append(sequence.key)

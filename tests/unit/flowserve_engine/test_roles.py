@@ -16,12 +16,12 @@ from flowserve.engine.loading import Runtime
 from flowserve.engine.prefill import Prefill
 from flowserve.engine.role import NotNow, Refuse
 from flowserve.engine.scheduler import Scheduler
-from flowserve.engine.sequence import Sequence, Stage
+from flowserve.engine.sequence import Chosen, Sequence, Stage
 from flowserve.output.link import Failed, FromEngine, Prefilled, Tokens
 from flowserve.transfer.pull import Pulled
 from flowserve.transfer.push import Pushed
 from flowserve.transfer.tickets import NoTicket, TicketBook
-from flowserve.wire import GenerateRequest, Limits, PullRequest, TransferTicket
+from flowserve.wire import GenerateRequest, Limits, Logprobs, PullRequest, TransferTicket
 
 MODEL = Path(__file__).parents[3] / "examples/models/tiny-deepseek-v3"
 TICKET = TransferTicket(id="t", host="h", control_port=1, incarnation="me", fabric_uri="u", tokens=2)
@@ -59,11 +59,12 @@ class Bench:
         sequence = self.admitted(self.prefill)
         sequence.kv.append(len(PROMPT))
         sequence.computed = len(PROMPT)
-        sequence.tokens.append(9)
+        sequence.add(Chosen(9, Logprobs(chosen=-0.5)))
         self.prefill.deliver(sequence)
         reply = self.sent.get_nowait()
         assert isinstance(reply, Prefilled)
         assert (reply.reply.first_token, reply.reply.ticket.tokens) == (9, len(PROMPT))
+        assert reply.reply.first_logprobs == Logprobs(chosen=-0.5)
         return reply.reply.ticket
 
     async def complete(self, role: Prefill | Decode, completion: Pushed | Pulled) -> None:
@@ -142,6 +143,23 @@ async def test_kv_that_arrives_makes_the_sequence_run(bench: Bench) -> None:
     np.testing.assert_array_equal(sequence.kv.export(), rows)
     assert bench.sent.get_nowait() == Tokens(key=1, index=0, tokens=(9,))
     bench.scheduler.cancel(1)
+
+
+async def test_logprobs_go_with_their_tokens(bench: Bench) -> None:
+    asked = {"ticket": TICKET, "first_token": 9, "logprobs": 2}
+    with pytest.raises(Refuse, match="without the logprobs"):
+        bench.admitted(bench.decode, **asked)
+    sequence = bench.admitted(bench.decode, **asked, first_logprobs=Logprobs(chosen=-0.5))
+    await bench.complete(bench.decode, Pulled(1, np.ones(bench.asked[0][2], np.float32)))
+    assert bench.sent.get_nowait() == Tokens(key=1, index=0, tokens=(9,), logprobs=(Logprobs(chosen=-0.5),))
+    logits = np.log(np.array([0.1, 0.6, 0.3], np.float32))
+    sequence.add(sequence.choose(logits))
+    bench.decode.deliver(sequence)
+    message = bench.sent.get_nowait()
+    assert isinstance(message, Tokens)
+    (found,) = message.logprobs
+    assert found.chosen == pytest.approx(logits[message.tokens[0]], rel=1e-5)
+    assert [token for token, _ in found.best] == [1, 2]
 
 
 @pytest.mark.parametrize(("changes", "reason"), [({"max_tokens": 1}, "length"), ({"first_token": 1}, "stop")])

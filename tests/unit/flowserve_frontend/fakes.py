@@ -17,6 +17,7 @@ from flowserve.wire import (
     DispatchRequest,
     FrontendConfig,
     GenerateRequest,
+    Logprobs,
     PrefillReply,
     Refusal,
     Role,
@@ -43,6 +44,12 @@ class ByteTokenizer:
 
     def encode(self, text: str) -> list[int]:
         return list(text.encode())
+
+    def label(self, token: int) -> str:
+        return f"<{token}>"
+
+    def token_bytes(self, token: int) -> bytes:
+        return self.label(token).encode()
 
 
 def answer(*tokens: int, finish: str = "stop") -> list[Step]:
@@ -90,7 +97,8 @@ class FakeInstance:
             fabric_uri="shm:///nowhere",
             tokens=len(self.requests[-1].prompt),
         )
-        return reply(PrefillReply(first_token=11, ticket=ticket))
+        first_logprobs = None if self.requests[-1].logprobs is None else Logprobs(chosen=-0.5)
+        return reply(PrefillReply(first_token=11, first_logprobs=first_logprobs, ticket=ticket))
 
     async def generate(self, request: web.Request) -> web.StreamResponse:
         self.requests.append(await document(request, GenerateRequest))

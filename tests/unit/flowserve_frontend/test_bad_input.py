@@ -70,13 +70,24 @@ def plain(**fields: Any) -> tuple[str, str]:
         (chat(stop=["a" * 257]), "stop", "invalid_value"),
         (chat(stream="yes"), "stream", "invalid_value"),
         (chat(stream_options={"include_usage": True}), "stream_options", None),
-        (chat(n=2), "n", "unsupported_parameter"),
+        (chat(n=0), "n", "invalid_value"),
+        (chat(n=129), "n", "invalid_value"),
+        (chat(logit_bias={"5": 1}), "logit_bias", "unsupported_parameter"),
+        (chat(logprobs=1), "logprobs", "invalid_value"),
+        (chat(top_logprobs=2), "top_logprobs", None),
+        (chat(logprobs=True, top_logprobs=21), "top_logprobs", "invalid_value"),
+        (chat(min_p=1.5), "min_p", "invalid_value"),
+        (chat(repetition_penalty=0), "repetition_penalty", "invalid_value"),
+        (chat(frequency_penalty=-3), "frequency_penalty", "invalid_value"),
+        (chat(stop_token_ids=[-1]), "stop_token_ids", "invalid_value"),
+        (chat(stop_token_ids=[1] * 65), "stop_token_ids", "invalid_value"),
         (chat(tools=[{"type": "function"}]), "tools", "unsupported_parameter"),
         (chat(response_format={"type": "json_object"}), "response_format", "unsupported_parameter"),
-        (chat(presence_penalty=0.5), "presence_penalty", "unsupported_parameter"),
+        (chat(presence_penalty=2.5), "presence_penalty", "invalid_value"),
         (chat(messages=[{"role": "user", "content": "x" * 300}]), "messages", "context_length_exceeded"),
         (plain(max_tokens=300), "prompt", "context_length_exceeded"),
-        (plain(logprobs=0), "logprobs", "unsupported_parameter"),
+        (plain(logprobs=True), "logprobs", "invalid_value"),
+        (plain(logprobs=21), "logprobs", "invalid_value"),
         (plain(best_of=2), "best_of", "unsupported_parameter"),
         (plain(echo=True), "echo", "unsupported_parameter"),
         (plain(prompt=""), "prompt", "empty_prompt"),
@@ -109,7 +120,8 @@ async def test_refused_with_400(http: aiohttp.ClientSession, world: World, reque
         chat(max_tokens=None, temperature=None, top_p=None, seed=None, stop=None, stream=None, top_k=None),
         plain(prompt=["hi"], best_of=1, echo=False, suffix=None, logprobs=None),
         plain(prompt=[[104, 105]], stop=[]),
-        plain(seed=-(2**70), top_k=-1),
+        plain(seed=-(2**70), top_k=-1, min_p=0, stop_token_ids=[], best_of=None),
+        chat(top_logprobs=0, logprobs=None, temperature=0, repetition_penalty=1),
     ],
 )
 async def test_what_asks_for_nothing_special_is_taken(http: aiohttp.ClientSession, request_):
@@ -120,7 +132,7 @@ async def test_what_asks_for_nothing_special_is_taken(http: aiohttp.ClientSessio
 
 async def test_no_message_repeats_the_prompt(http: aiohttp.ClientSession, capfd):
     secret = "correct horse battery staple"
-    for request in (chat(messages=[{"role": "user", "content": secret, "n": 1}], n=2), plain(prompt=[secret, secret])):
+    for request in (chat(messages=[{"role": "user", "content": secret, "n": 1}], n=0), plain(prompt=[secret, secret])):
         async with http.post(request[0], data=request[1]) as response:
             assert response.status == 400
             assert secret not in await response.text()

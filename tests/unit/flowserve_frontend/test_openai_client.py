@@ -27,7 +27,16 @@ async def test_chat(client, world: World):
         top_p=0.9,
         seed=-1,
         stop="END",
-        extra_body={"top_k": 5, "ignore_eos": True, "return_token_ids": True},
+        presence_penalty=0.25,
+        frequency_penalty=-0.5,
+        extra_body={
+            "top_k": 5,
+            "min_p": 0.125,
+            "repetition_penalty": 1.5,
+            "stop_token_ids": [7, 8],
+            "ignore_eos": True,
+            "return_token_ids": True,
+        },
     )
     assert reply.choices[0].message.content == "<11><12><13>"
     assert reply.choices[0].message.role == "assistant"
@@ -41,11 +50,17 @@ async def test_chat(client, world: World):
     (asked,) = world.decode.requests
     assert asked.max_tokens == 8
     assert asked.stop == ("END",)
+    assert asked.stop_token_ids == (7, 8)
+    assert asked.logprobs is None
     assert asked.ignore_eos
     assert asked.sampling.model_dump(exclude_defaults=True) == {
         "temperature": 0.5,
         "top_p": 0.9,
         "top_k": 5,
+        "min_p": 0.125,
+        "presence_penalty": 0.25,
+        "frequency_penalty": -0.5,
+        "repetition_penalty": 1.5,
         "seed": 2**63 - 1,
     }
 
@@ -115,8 +130,8 @@ async def test_tokens_without_text_are_seen_only_by_those_who_ask_for_ids(client
     ("arguments", "status", "code"),
     [
         ({"model": "other"}, 404, "model_not_found"),
-        ({"n": 2}, 400, "unsupported_parameter"),
-        ({"logprobs": True}, 400, "unsupported_parameter"),
+        ({"n": 0}, 400, "invalid_value"),
+        ({"logit_bias": {"1": 5}}, 400, "unsupported_parameter"),
         ({"max_tokens": 4000}, 400, "context_length_exceeded"),
         ({"temperature": 3}, 400, "invalid_value"),
     ],

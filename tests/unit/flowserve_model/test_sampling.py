@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowserve.model import answer_seed, log_probabilities, sample
+from flowserve.model import log_probabilities, sample
 from flowserve.model.sampling import candidates, uniform
 from flowserve.wire import Sampling
 
@@ -101,14 +101,6 @@ def test_presence_and_frequency_look_at_the_answer_only_repetition_at_the_prompt
 def test_repetition_makes_negative_logits_more_negative() -> None:
     values = np.array([-1.0, -1.5], np.float32)
     assert sample(values, GREEDY.model_copy(update={"repetition_penalty": 2.0}), 1, [0], 1) == 1
-
-
-def test_answers_of_one_request_have_seeds_of_their_own() -> None:
-    seeds = [answer_seed(7, answer) for answer in range(50)]
-    assert seeds[0] == 7
-    assert len(set(seeds)) == 50
-    assert all(Sampling(seed=seed) for seed in seeds)
-    assert answer_seed(8, 1) != answer_seed(7, 1)
 
 
 def test_log_probabilities_are_those_of_the_model() -> None:

@@ -9,7 +9,7 @@ import pytest
 from flowserve.output.link import Failed, Tokens
 from flowserve.output.stream import Answer
 from flowserve.text import Tokenizer
-from flowserve.wire import FinishReason
+from flowserve.wire import FinishReason, Logprobs
 
 MODEL = Path(__file__).parents[3] / "examples/models/tiny-deepseek-v3"
 
@@ -47,6 +47,17 @@ def test_nothing_of_a_stop_string_is_shown_and_it_ends_the_answer(tokenizer: Tok
         if event.finish_reason:
             break
     assert (text, event.finish_reason) == ("one ", "stop")
+
+
+def test_tokens_behind_a_stop_string_do_not_count(tokenizer: Tokenizer) -> None:
+    numbers = tokenizer.encode("one two three")
+    logprobs = tuple(Logprobs(chosen=-float(index)) for index in range(len(numbers)))
+    whole = Tokens(key=1, index=0, tokens=tuple(numbers), logprobs=logprobs)
+    event = Answer(tokenizer, ("two",)).event(whole)
+    assert (event.text, event.finish_reason) == ("one ", "stop")
+    assert tokenizer.decode(list(event.tokens)).startswith("one two")
+    assert len(event.tokens) < len(numbers)
+    assert event.logprobs == logprobs[: len(event.tokens)]
 
 
 def test_text_held_back_for_a_stop_string_comes_out_at_the_end(tokenizer: Tokenizer) -> None:

@@ -46,6 +46,13 @@ def test_text_survives_a_round_trip(text: str) -> None:
     assert all(3 <= token < 320 for token in tokens[1:])
 
 
+def test_a_token_by_itself_is_shown_as_its_text_its_spelling_or_its_bytes() -> None:
+    assert "".join(TOKENIZER.label(token) for token in TOKENIZER.encode("one two")[1:]) == "one two"
+    assert TOKENIZER.label(TOKENIZER.encode("a")[0]) == "<bos>"
+    assert "bytes:\\xc3" in [TOKENIZER.label(token) for token in TOKENIZER.encode("ÿ")]
+    assert TOKENIZER.label(10**6) == ""
+
+
 def test_a_special_token_in_text_is_just_text() -> None:
     tokens = TOKENIZER.encode("a<eos><bos>")
     assert set(tokens[1:]).isdisjoint({0, 1, 2})
