@@ -17,6 +17,11 @@ PARTS = {
         "explain_placement",
         "Why a TaskExecutor's groups are where they are, and why not elsewhere.",
     ),
+    "rollout": (
+        "xdeepserve_cli.rollout.commands",
+        "app",
+        "History of a deployment's revisions, going back, pausing, waiting for the end.",
+    ),
     "status": ("xdeepserve_cli.status.command", "status", "Deployments as trees, down to their dies."),
     "top": ("xdeepserve_cli.top", "top", "Every engine's requests, KV use and tokens a second."),
     "quantise": ("flowserve.quant.cli", "command", "Turn a checkpoint into an INT8 one."),

@@ -27,6 +27,7 @@ COMPONENT_FRONTEND = "frontend"
 
 # The replicas that a ModelDeployment last asked of a TaskExecutor: only a change of it touches /scale again.
 ANNOTATION_REQUESTED_REPLICAS = f"{GROUP}/requested-replicas"
+ANNOTATION_CHANGE_CAUSE = "kubernetes.io/change-cause"  # kubectl's: why a revision was made
 
 # Ascend's device plugin and node labels.
 RESOURCE_DIE = "huawei.com/Ascend910"  # one a die

@@ -12,7 +12,13 @@ from xdeepserve_operator.controllers.ports import Cluster, Object, Store
 from xdeepserve_operator.controllers.snapshot import Executor
 from xdeepserve_operator.planner.history import expired, number_for
 from xdeepserve_operator.planner.revision import digest
-from xdeepserve_operator.resources.revision import Template, deployment_data, deployment_revision, executor_revision
+from xdeepserve_operator.resources.revision import (
+    Template,
+    change_cause,
+    deployment_data,
+    deployment_revision,
+    executor_revision,
+)
 
 KIND = "ControllerRevision"
 
@@ -39,7 +45,7 @@ class History:
         mine = self._of(deployment, {names.LABEL_DEPLOYMENT: deployment["metadata"]["name"]})
         numbers = {name: int(one["revision"]) for name, one in mine.items()}
         number = number_for(revision, numbers)
-        if numbers.get(revision) != number:
+        if numbers.get(revision) != number or change_cause(mine[revision]) != change_cause(deployment):
             await self._cluster.apply(KIND, deployment_revision(deployment, data, revision, number))
         for old in expired(numbers | {revision: number}, spec.rollout.history_limit):
             await self._cluster.delete(KIND, mine[old])

@@ -19,6 +19,7 @@ from xdeepserve_operator.planner.readiness import Verdict
 
 _FURTHEST_FROM_DONE = {"ProgressDeadlineExceeded": 0, "Paused": 1, "Progressing": 2, "Complete": 3}
 _UNSAID = {"status": "True", "reason": "Progressing", "message": "its TaskExecutor is being made"}
+_BEHIND = {"status": "True", "reason": "Progressing", "message": "its TaskExecutor follows the new spec"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +80,23 @@ def deployment_verdict(roles: Sequence[RoleView], frontend: FrontendView) -> Ver
 
 
 def deployment_progress(roles: Sequence[RoleView]) -> Verdict:
-    """Progressing of a ModelDeployment: the role that is furthest from done speaks for all."""
-    said = [(role.name, find_condition(role.executor or {}, PROGRESSING) or _UNSAID) for role in roles]
+    """Progressing of a ModelDeployment: the role that is furthest from done speaks for all.
+
+    What a TaskExecutor says of an older spec than its present one does not count.
+    """
+    said = [(role.name, _progress_said(role.executor)) for role in roles]
     name, worst = min(said, key=lambda one: _FURTHEST_FROM_DONE.get(one[1]["reason"], 0))
     if worst["reason"] == "Complete":
         return Verdict(True, "Complete", "every role has the revision that it shall have")
     return Verdict(worst["status"] == "True", worst["reason"], f"role {name}: {worst['message']}")
+
+
+def _progress_said(executor: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    condition = find_condition(executor or {}, PROGRESSING)
+    if executor is None or condition is None:
+        return _UNSAID
+    behind = int(condition.get("observedGeneration", 0)) < int(executor["metadata"].get("generation", 0))
+    return _BEHIND if behind else condition
 
 
 def ready_summary(roles: Sequence[RoleView]) -> str:

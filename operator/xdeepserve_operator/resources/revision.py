@@ -55,13 +55,20 @@ def deployment_data(spec: ModelDeploymentSpec) -> dict[str, Any]:
     }
 
 
+def change_cause(obj: Mapping[str, Any]) -> str:
+    """Why a ModelDeployment is as it is, or why one of its revisions was made; empty when nobody said so."""
+    return str((obj["metadata"].get("annotations") or {}).get(names.ANNOTATION_CHANGE_CAUSE, ""))
+
+
 def deployment_revision(
     deployment: Mapping[str, Any], data: Mapping[str, Any], revision: str, number: int
 ) -> dict[str, Any]:
-    """The ControllerRevision ``number`` of a ModelDeployment."""
-    name = deployment["metadata"]["name"]
+    """The ControllerRevision ``number`` of a ModelDeployment; it remembers why its author says it was made."""
+    name, cause = deployment["metadata"]["name"], change_cause(deployment)
     labels = deployment_labels(name) | {names.LABEL_REVISION: revision}
-    metadata = child_metadata(deployment, "ModelDeployment", children.revision_name(name, revision), labels)
+    annotations = {names.ANNOTATION_CHANGE_CAUSE: cause} if cause else None
+    named = children.revision_name(name, revision)
+    metadata = child_metadata(deployment, "ModelDeployment", named, labels, annotations)
     return _revision(metadata, data, number)
 
 

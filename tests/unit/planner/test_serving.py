@@ -72,6 +72,13 @@ def test_the_role_that_is_furthest_from_done_speaks_for_all(
     assert (verdict.holds, verdict.reason) == expected
 
 
+def test_a_rollout_that_a_role_has_not_seen_yet_is_not_complete() -> None:
+    behind = progressing("Complete")
+    behind["metadata"]["generation"] = 2
+    verdict = deployment_progress(roles(progressing("Complete"), behind))
+    assert (verdict.holds, verdict.reason) == (True, "Progressing")
+
+
 def test_the_summary_counts_by_type() -> None:
     views = [*roles(decode=executor("False", "Starting", replicas=3)), RoleView("p2", "Prefill", executor(replicas=2))]
     assert ready_summary(views) == "P 3/3 D 0/3"

@@ -116,7 +116,7 @@ class ApiServer:
         self._say("DELETED", resource, gone)
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        """Waits until it holds after some write."""
+        """Waits until it holds after some request or write."""
         async with asyncio.timeout(10):
             while not holds():
                 await self._news.wait()
@@ -128,6 +128,7 @@ class ApiServer:
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         self.requests.append((request.method, request.path))
+        self._announce()
         if self._held is not None and self._held(request):
             try:
                 await self._released.wait()
@@ -215,6 +216,9 @@ class ApiServer:
             if not _patch(merged, body):
                 return _status(422, "Invalid", "the test operation failed")
         else:
+            expected = body["metadata"].get("resourceVersion") if "metadata" in body else None
+            if expected is not None and expected != (current or {"metadata": {}})["metadata"].get("resourceVersion"):
+                return _status(409, "Conflict", "the object has been modified")
             merged = _merge(copy.deepcopy(current or {}), body)
         return self._answer(request, self._store(target.key, target.resource, merged))
 
@@ -329,7 +333,10 @@ def _discovery(path: str) -> Object | None:
 
 def _merge(into: Object, body: Object) -> Object:
     for name, value in body.items():
-        into[name] = _merge(into.get(name) or {}, value) if isinstance(value, dict) else value
+        if value is None:
+            into.pop(name, None)
+        else:
+            into[name] = _merge(into.get(name) or {}, value) if isinstance(value, dict) else value
     return into
 
 
