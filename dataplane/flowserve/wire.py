@@ -57,6 +57,7 @@ class Limits(WireModel):
     prefill_chunk_tokens: int = Field(default=512, ge=16, le=16_384)
     kv_block_tokens: int = Field(default=32, ge=1, le=1024)
     kv_blocks: int = Field(default=512, ge=1, le=1_048_576)
+    prefix_cache: bool = True  # prefill engines keep the KV of finished prompts for those that begin alike
     max_ranks: int = Field(default=8, ge=1, le=MAX_RANKS)  # largest membership
     collective_timeout_seconds: float = Field(default=5.0, gt=0, le=600)  # a peer this late is lost
 
@@ -271,7 +272,7 @@ class TransferTicket(WireModel):
 
 
 class GenerateRequest(WireModel):
-    """One sequence. On a decode engine ``ticket`` and ``first_token`` come from the prefill."""
+    """One sequence. On a decode engine ``ticket`` and what is ``first_…`` come from the prefill."""
 
     request_id: Identifier
     prompt: tuple[int, ...] = Field(min_length=1, max_length=1_048_576)
@@ -291,6 +292,7 @@ class PrefillReply(WireModel):
 
     first_token: int
     first_logprobs: Logprobs | None = None
+    cached_tokens: int = Field(default=0, ge=0)  # of the prompt, whose KV was there before
     ticket: TransferTicket
 
 

@@ -32,10 +32,14 @@ class PrefixCache:
         self._pool = pool
         self._unit = unit
         self._units: OrderedDict[Key, list[int]] = OrderedDict()  # the least recently used first
-        self.hits = self.lookups = 0  # in tokens
 
     def __len__(self) -> int:
         return len(self._units)
+
+    @property
+    def idle_blocks(self) -> int:
+        """How many blocks nobody else holds: as good as free."""
+        return sum(not self._pool.is_shared(block) for blocks in self._units.values() for block in blocks)
 
     def attach(self, sequence: SequenceKV, tokens: Sequence[int]) -> int:
         """Gives an empty sequence the longest prefix of `tokens` that is here, and returns its length.
@@ -51,8 +55,6 @@ class PrefixCache:
             found.append(key)
         self._touch(found)
         sequence.adopt([block for key in found for block in self._units[key]], len(found) * self._unit)
-        self.lookups += len(tokens)
-        self.hits += sequence.length
         return sequence.length
 
     def insert(self, sequence: SequenceKV, tokens: Sequence[int]) -> None:

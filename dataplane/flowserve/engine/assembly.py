@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import aiohttp
 
+from flowserve.cache import PrefixCache
 from flowserve.engine.decode import Decode
 from flowserve.engine.epochs import Epochs
 from flowserve.engine.intake import Intake
@@ -65,7 +66,9 @@ async def assembled(
         network = Network(_group_secret(token), config.host, config.fabric_port)
         endpoint = stack.enter_context(Endpoint.create(directory, life.incarnation, runtime.layout, network=network))
         doorbell = stack.enter_context(Doorbell(config.host, config.doorbell_port))
-        scheduler = Scheduler(runtime.pool, limits.max_batch, WAITING_PER_PLACE * limits.max_batch)
+        caching = limits.prefix_cache and config.role == "Prefill"
+        cache = PrefixCache(runtime.pool, limits.kv_block_tokens) if caching else None
+        scheduler = Scheduler(runtime.pool, limits.max_batch, WAITING_PER_PLACE * limits.max_batch, cache)
         intake = Intake(life, scheduler, wake, send, runtime.config.vocab_size, runtime.max_context)
         if config.role == "Prefill":
             intake.role = Prefill(
@@ -75,6 +78,8 @@ async def assembled(
                 TicketBook(endpoint.incarnation, TICKETS, TICKET_SECONDS),
                 _origin(config, endpoint),
                 limits.prefill_chunk_tokens,
+                cache,
+                tally,
                 send,
                 intake.changed,
             )

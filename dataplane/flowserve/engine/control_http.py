@@ -59,7 +59,7 @@ def application(token: str, model_name: str, tally: Tally, engine: Controlled) -
 
     @routes.get("/metrics")
     async def metrics(_request: web.Request) -> web.Response:
-        text = render(model_name, engine.status(), tally.tokens)
+        text = render(model_name, engine.status(), tally)
         return web.Response(text=text, headers={"Content-Type": CONTENT_TYPE})
 
     app = control.application(token, lambda: engine.status().state == "Serving")

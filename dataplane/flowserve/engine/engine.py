@@ -68,7 +68,7 @@ class Engine:
             error=self._life.error,
             running=parts.scheduler.running if parts else 0,
             waiting=parts.scheduler.waiting if parts else 0,
-            kv_usage=parts.scheduler.pool.usage if parts else 0.0,
+            kv_usage=parts.scheduler.usage if parts else 0.0,
             iterations=self._tally.iterations,
         )
 

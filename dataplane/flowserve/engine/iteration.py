@@ -15,10 +15,12 @@ from xccl import arun
 
 @dataclass
 class Tally:
-    """Since the process started: iterations that were committed, and tokens they computed."""
+    """Since the process started: iterations that were committed, and tokens, of prompts and answers."""
 
     iterations: int = 0
-    tokens: int = 0
+    tokens: int = 0  # computed
+    looked_up: int = 0  # of prompts, in the prefix cache
+    found: int = 0  # there
 
 
 @dataclass

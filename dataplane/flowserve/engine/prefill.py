@@ -1,4 +1,7 @@
-"""Prefill: the prompt in chunks, the first token, then the KV under a ticket until a decode engine has fetched it."""
+"""Prefill: the prompt in chunks, the first token, then the KV under a ticket until a decode engine has fetched it.
+
+Finished prompts enter the prefix cache, if there is one: their tokens are committed and will not change any more.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,8 @@ from typing import NoReturn
 
 import structlog
 
+from flowserve.cache import PrefixCache
+from flowserve.engine.iteration import Tally
 from flowserve.engine.loading import Runtime
 from flowserve.engine.role import Advance, NotNow, Refuse, as_array
 from flowserve.engine.scheduler import Scheduler
@@ -37,6 +42,8 @@ class Prefill:
         tickets: TicketBook,
         origin: TransferTicket,
         chunk: int,
+        cache: PrefixCache | None,
+        tally: Tally,
         send: Callable[[FromEngine], None],
         changed: Callable[[], None],
     ) -> None:
@@ -46,6 +53,8 @@ class Prefill:
         self._tickets = tickets
         self._origin = origin
         self._chunk = chunk
+        self._cache = cache
+        self._tally = tally
         self._send = send
         self._changed = changed
 
@@ -56,7 +65,10 @@ class Prefill:
             raise NotNow(f"{len(self._tickets)} finished prefills wait to be fetched")
         return len(request.prompt)
 
-    def enter(self, _sequence: Sequence) -> Stage:
+    def enter(self, sequence: Sequence) -> Stage:
+        if self._cache is not None:
+            self._tally.looked_up += len(sequence.tokens)
+            self._tally.found += sequence.cached
         return Stage.RUNNING
 
     def step(self, batch: list[Sequence], experts: Experts) -> Steps[list[Advance]]:
@@ -75,10 +87,14 @@ class Prefill:
             return
         loop = asyncio.get_running_loop()
         kv = self._scheduler.detach(sequence).kv
+        if self._cache is not None:
+            self._cache.insert(kv, sequence.request.prompt)
         ticket = self._origin.model_copy(update={"id": self._tickets.issue(kv, loop.time()), "tokens": kv.length})
         loop.call_later(self._tickets.lifetime + LATE_SECONDS, self._expire)
         logprobs = sequence.logprobs[0] if sequence.logprobs else None
-        reply = PrefillReply(first_token=sequence.tokens[-1], first_logprobs=logprobs, ticket=ticket)
+        reply = PrefillReply(
+            first_token=sequence.tokens[-1], first_logprobs=logprobs, cached_tokens=sequence.cached, ticket=ticket
+        )
         self._send(Prefilled(key=sequence.key, reply=reply))
         self._changed()
 

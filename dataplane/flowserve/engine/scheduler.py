@@ -6,6 +6,8 @@ Invariants:
 * a sequence is in the queue or in the batch, never in both, and in neither once it is released or cancelled;
 * one in the batch holds blocks for its whole life (``room``), so that no iteration can run out of them;
 * the queue is first come, first served: a large request is not overtaken for ever by small ones;
+* what a prefix cache has of a prompt counts as computed from the start; what it holds for nobody makes way for those
+  who wait, so that a cache never keeps a sequence out;
 * between ``begin`` and ``end`` the sequences of an iteration keep their blocks, even if they are cancelled.
 """
 
@@ -14,7 +16,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 
-from flowserve.cache import BlockPool
+from flowserve.cache import BlockPool, PrefixCache
 from flowserve.engine.sequence import Sequence, Stage
 
 
@@ -29,8 +31,9 @@ class TooLarge(Exception):
 class Scheduler:
     """``max_batch``: sequences that hold blocks at once; ``max_waiting``: sequences in the queue."""
 
-    def __init__(self, pool: BlockPool, max_batch: int, max_waiting: int) -> None:
+    def __init__(self, pool: BlockPool, max_batch: int, max_waiting: int, cache: PrefixCache | None = None) -> None:
         self.pool = pool
+        self._cache = cache
         self._max_batch = max_batch
         self._max_waiting = max_waiting
         self._waiting: OrderedDict[int, Sequence] = OrderedDict()
@@ -44,6 +47,12 @@ class Scheduler:
     @property
     def running(self) -> int:
         return len(self._batch)
+
+    @property
+    def usage(self) -> float:
+        """The share of the blocks that cannot be had now, 0 to 1."""
+        idle = self._cache.idle_blocks if self._cache else 0
+        return self.pool.usage - idle / self.pool.num_blocks
 
     @property
     def has_work(self) -> bool:
@@ -70,14 +79,26 @@ class Scheduler:
         admitted: list[Sequence] = []
         while self._waiting and len(self._batch) < self._max_batch:
             sequence = next(iter(self._waiting.values()))
-            if not self.pool.can_fit(sequence.room):
+            if not self._take_blocks(sequence):
                 break
             del self._waiting[sequence.key]
-            sequence.kv.reserve(sequence.room)
             sequence.stage = into(sequence)
             self._batch[sequence.key] = sequence
             admitted.append(sequence)
         return admitted
+
+    def _take_blocks(self, sequence: Sequence) -> bool:
+        """Gives a sequence all blocks of its room, those first that the cache has of its prompt; or none."""
+        if self._cache is not None:
+            sequence.computed = sequence.cached = self._cache.attach(sequence.kv, sequence.tokens)
+            missing = self.pool.blocks_for(sequence.room) - len(sequence.kv.blocks)
+            if not self._cache.make_room(missing):
+                sequence.kv.free()
+                return False
+        elif not self.pool.can_fit(sequence.room):
+            return False
+        sequence.kv.reserve(sequence.room)
+        return True
 
     def cancel(self, key: int) -> None:
         """Takes a sequence out: now, or at the end of the iteration it is in. Unknown keys are ignored."""

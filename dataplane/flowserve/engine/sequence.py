@@ -42,6 +42,7 @@ class Sequence:
     tokens: list[int] = field(init=False)
     logprobs: list[Logprobs] = field(default_factory=list)  # of the answer, if the request asks for them
     computed: int = 0
+    cached: int = 0  # of those computed, how many a prefix cache had
     stage: Stage = Stage.WAITING
     cancelled: bool = False
 

@@ -52,15 +52,14 @@ class Generation:
             raise errors.unavailable("overloaded", f"{self._metrics.running.value} answers are running; try again.")
         self._metrics.running.value += job.answers
         try:
-            answers = [self._retried(job.answer(number), whole=whole) for number in range(job.answers)]
-            async with aclosing(interleaved(answers)) as events:
+            runs = [Run(job.answer(number), self._clock()) for number in range(job.answers)]
+            async with aclosing(interleaved([self._retried(run, whole=whole) for run in runs])) as events:
                 async for number, event in events:
-                    yield Piece(number, event)
+                    yield Piece(number, event, runs[number].cached_tokens)
         finally:
             self._metrics.running.value -= job.answers
 
-    async def _retried(self, job: Job, *, whole: bool) -> AsyncGenerator[TokenEvent, None]:
-        run = Run(job, self._clock())
+    async def _retried(self, run: Run, *, whole: bool) -> AsyncGenerator[TokenEvent, None]:
         patience = Patience(self._metrics, self._clock, self._sleep)
         while True:
             sent = False
@@ -94,6 +93,7 @@ class Generation:
         with self._router.hold(prefill), run.blame(prefill):
             group = await self._upstream.dispatch(prefill, request.request_id, len(job.prompt))
             reply = await self._upstream.prefill(group, request)
+            run.cached_tokens = reply.cached_tokens
         finished = False
         try:
             first = {"first_token": reply.first_token, "first_logprobs": reply.first_logprobs}

@@ -49,6 +49,7 @@ class Piece:
 
     answer: int
     event: TokenEvent
+    cached_tokens: int = 0  # of the prompt, whose KV the prefill engine had
 
 
 class Patience:
@@ -81,6 +82,7 @@ class Run:
         self.job = job
         self.started = started
         self.attempts = 0
+        self.cached_tokens = 0  # in the last attempt
         self.avoid: set[str] = set()
 
     def next_attempt(self) -> GenerateRequest:

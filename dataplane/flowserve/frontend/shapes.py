@@ -33,6 +33,7 @@ class Shape(ABC):
         self._return_token_ids = return_token_ids
         self._tokens_seen = [0] * job.answers
         self._characters_seen = [0] * job.answers
+        self._cached_tokens = [0] * job.answers
 
     @abstractmethod
     def opening(self, answer: int) -> list[Json]:
@@ -57,6 +58,7 @@ class Shape(ABC):
     def chunks(self, piece: Piece) -> list[Json]:
         """The chunks for one event of an answer: none if it shows the client nothing."""
         answer, event = piece.answer, piece.event
+        self._cached_tokens[answer] = piece.cached_tokens
         first = self._tokens_seen[answer] == 0
         opening = self.opening(answer) if first else []
         ids_shown = event.tokens and (self._return_token_ids or event.logprobs)
@@ -73,6 +75,7 @@ class Shape(ABC):
         events: list[list[TokenEvent]] = [[] for _ in range(self._job.answers)]
         for piece in pieces:
             events[piece.answer].append(piece.event)
+            self._cached_tokens[piece.answer] = piece.cached_tokens
         choices = [
             self._described(answer, self._whole_choice("".join(event.text for event in each)), each)
             for answer, each in enumerate(events)
@@ -85,9 +88,14 @@ class Shape(ABC):
         return {**self._document(self.chunk_kind, []), "usage": self.usage()}
 
     def usage(self) -> Json:
-        """Tokens so far, of all answers; the prompt counts once."""
+        """Tokens so far, of all answers; the prompt counts once, as the answer that found least of it cached."""
         prompt, answers = len(self._job.prompt), sum(self._tokens_seen)
-        return {"prompt_tokens": prompt, "completion_tokens": answers, "total_tokens": prompt + answers}
+        return {
+            "prompt_tokens": prompt,
+            "completion_tokens": answers,
+            "total_tokens": prompt + answers,
+            "prompt_tokens_details": {"cached_tokens": min(self._cached_tokens)},
+        }
 
     def _document(self, kind: str, choices: list[Json]) -> Json:
         return {

@@ -130,6 +130,19 @@ async def test_answers_of_one_request_differ_and_repeat_themselves(shared: Share
         assert streamed == texts
 
 
+async def test_a_prompt_that_was_there_before_is_found_again(shared: Shared) -> None:
+    frontend, *_ = shared
+    async with openai.AsyncOpenAI(base_url=f"{frontend.url}/v1", api_key="any") as client:
+        prompt = [7 + number % 250 for number in range(100)]
+        replies = [
+            await client.completions.create(model=NAME, prompt=prompt, max_tokens=8, temperature=0) for _ in range(2)
+        ]
+    details = [reply.usage and reply.usage.prompt_tokens_details for reply in replies]
+    whole_blocks = 96 // LIMITS.kv_block_tokens * LIMITS.kv_block_tokens
+    assert [each and each.cached_tokens for each in details] == [0, whole_blocks]
+    assert replies[0].choices[0].text == replies[1].choices[0].text
+
+
 async def test_a_client_that_leaves_frees_the_engines(shared: Shared) -> None:
     frontend, prefill, decode = shared
     call = asyncio.create_task(stream_chat(frontend.url, NAME, "hello", 400, ignore_eos=True))

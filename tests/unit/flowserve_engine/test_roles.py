@@ -12,6 +12,7 @@ import pytest
 
 from flowserve.cache import SequenceKV
 from flowserve.engine.decode import Decode
+from flowserve.engine.iteration import Tally
 from flowserve.engine.loading import Runtime
 from flowserve.engine.prefill import Prefill
 from flowserve.engine.role import NotNow, Refuse
@@ -41,8 +42,9 @@ class Bench:
         self.transfers: Any = SimpleNamespace(completions=asyncio.Queue(), push=self._asked, pull=self._asked)
         self.tickets = TicketBook("me", capacity=1, lifetime=lifetime)
         output = self.sent.put_nowait, self.changes.release
-        self.prefill = Prefill(runtime, self.scheduler, self.transfers, self.tickets, TICKET, 16, *output)
-        self.decode = Decode(runtime, self.scheduler, self.transfers, *output)
+        common = runtime, self.scheduler, self.transfers
+        self.prefill = Prefill(*common, self.tickets, TICKET, 16, None, Tally(), *output)
+        self.decode = Decode(*common, *output)
 
     def _asked(self, *arguments: Any) -> None:
         self.asked.append(arguments)

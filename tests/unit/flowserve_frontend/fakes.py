@@ -98,7 +98,7 @@ class FakeInstance:
             tokens=len(self.requests[-1].prompt),
         )
         first_logprobs = None if self.requests[-1].logprobs is None else Logprobs(chosen=-0.5)
-        return reply(PrefillReply(first_token=11, first_logprobs=first_logprobs, ticket=ticket))
+        return reply(PrefillReply(first_token=11, first_logprobs=first_logprobs, cached_tokens=2, ticket=ticket))
 
     async def generate(self, request: web.Request) -> web.StreamResponse:
         self.requests.append(await document(request, GenerateRequest))

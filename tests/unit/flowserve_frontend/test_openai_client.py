@@ -44,6 +44,7 @@ async def test_chat(client, world: World):
     assert reply.usage.prompt_tokens == PROMPT_TOKENS
     assert reply.usage.completion_tokens == 3
     assert reply.usage.total_tokens == PROMPT_TOKENS + 3
+    assert reply.usage.prompt_tokens_details.cached_tokens == 2
     assert reply.choices[0].token_ids == [11, 12, 13]
     assert bytes(reply.prompt_token_ids) == b"U:hi\nA:"
 
@@ -96,6 +97,7 @@ async def test_chat_stream(client, world: World):
     assert [choice.finish_reason for choice in content] == [None, None, None, None, "stop"]
     assert chunks[-1].choices == []
     assert chunks[-1].usage.completion_tokens == 3
+    assert chunks[-1].usage.prompt_tokens_details.cached_tokens == 2
     assert all(chunk.usage is None for chunk in chunks[:-1])
     assert len({chunk.id for chunk in chunks}) == 1
 
