@@ -6,13 +6,16 @@ Ranks compute in step, so a call that computes is sent to all of them before any
 import argparse
 import statistics
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from flowserve.cache import SequenceKV
-from flowserve.engine.experts import DistributedExperts, owned
+from flowserve.engine.expert_load import ExpertCounts
+from flowserve.engine.expert_map import ExpertMap
+from flowserve.engine.experts import DistributedExperts
 from flowserve.model import ExpertWeights, Model, Weights
 from xccl import Endpoint, Group, Layout, Peer, run
 from xdeepserve_bench.model_worker import serve, timed
@@ -20,6 +23,13 @@ from xdeepserve_bench.model_worker import serve, timed
 BLOCK, SEED = 32, 7
 MAX_BATCH, MAX_RANKS = 32, 8
 LIMIT_SECONDS = 120.0
+
+
+@dataclass(frozen=True)
+class Still:
+    """A map that nobody changes."""
+
+    map: ExpertMap
 
 
 class Rank:
@@ -30,7 +40,9 @@ class Rank:
         weights = Weights.open(directory)
         config = weights.config
         self._model = Model(weights, MAX_BATCH)
-        self._weights = ExpertWeights(weights, owned(config.n_routed_experts, ranks, rank))
+        self._weights = ExpertWeights(weights, held=())
+        self._map = ExpertMap.plain(self._weights.layers, config.n_routed_experts, ranks)
+        self._weights.hold(self._map.held(rank))
         weights.forget_pages()
         layout = Layout(
             max_peers=MAX_RANKS, max_tokens=MAX_BATCH, hidden=config.hidden_size, top_k=config.num_experts_per_tok
@@ -48,8 +60,8 @@ class Rank:
             Group.join(self._endpoint, epoch=1, rank=self._rank, peers=[Peer(*peer) for peer in peers]),
             timeout=LIMIT_SECONDS,
         )
-        experts = self._model.config.n_routed_experts
-        self._experts = DistributedExperts(group, self._weights, experts, LIMIT_SECONDS)
+        counts = ExpertCounts(tuple(self._weights.layers), self._model.config.n_routed_experts)
+        self._experts = DistributedExperts(group, self._weights, Still(self._map), counts, LIMIT_SECONDS)
         return {}
 
     def decode(self, batch: int, prompt: int, steps: int) -> dict[str, Any]:

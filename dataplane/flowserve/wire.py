@@ -9,10 +9,11 @@ other content is refused. Status flows the other way and is only ever pulled.
 HTTP, control port (``Authorization: Bearer <control token>`` on all but the two health routes):
   engine   GET /health · GET /health/ready · GET /v1/status -> EngineStatus · PUT /v1/membership <- Membership
            POST /v1/transfers/{id}/pull <- PullRequest -> 202 · DELETE /v1/transfers/{id} -> 204 (prefill engines)
-           GET /metrics
+           the routes of ``flowserve.wire_experts`` · GET /metrics
   shell    GET /health · GET /health/ready · GET /v1/status -> ShellStatus (ETag, 304 while nothing happened)
            PUT /v1/roster <- Roster · PUT /v1/membership <- Membership
            POST /v1/dispatch <- DispatchRequest -> DispatchReply · GET /metrics
+           the routes of ``flowserve.wire_experts``
   frontend GET /health · GET /health/ready (has routes) · PUT /v1/routes <- Routes · GET /v1/status -> FrontendStatus
 HTTP, API port:
   engine   POST /v1/prefill <- GenerateRequest -> PrefillReply             (prefill engines; control token)
@@ -138,6 +139,23 @@ class Roster(WireModel):
     entries: tuple[RosterEntry, ...] = Field(max_length=MAX_RANKS)
 
 
+ExpertPhase = Literal["Idle", "Prefetch", "Load"]
+
+
+class ExpertState(WireModel):
+    """Where an engine's routed experts are, and how far a change of that is; see ``flowserve.wire_experts``."""
+
+    version: int = Field(default=0, ge=0)  # of the placement in force; 0 is the one that every epoch can begin with
+    target: int = Field(default=0, ge=0)  # the version on its way, 0 for none
+    phase: ExpertPhase = "Idle"
+    ready: bool = False  # the engine has done its part of the phase
+    given_up: int = Field(default=0, ge=0)  # the highest version that failed in this epoch
+    error: Text = ""  # why this engine gave it up; empty where another one did
+    swaps: int = Field(default=0, ge=0)  # changes taken up since the process started
+    moved_bytes: int = Field(default=0, ge=0)  # weights fetched since the process started
+    swap_seconds: float = Field(default=0.0, ge=0)  # the last change took, from offer to enable
+
+
 EngineState = Literal["Loading", "Waiting", "Joining", "Serving", "Broken"]
 
 
@@ -159,6 +177,7 @@ class EngineStatus(WireModel):
     waiting: int = Field(default=0, ge=0)  # sequences not yet admitted
     kv_usage: float = Field(default=0.0, ge=0, le=1)
     iterations: int = Field(default=0, ge=0)
+    experts: ExpertState = ExpertState()
 
 
 class RankReport(WireModel):

@@ -8,6 +8,7 @@ are files of its directory:
     <incarnation>.a2e-<epoch>-<domain>    the same between attention and expert dies
     <incarnation>.ring-<peer>-<line>    what that p2p peer writes
     <incarnation>.application-<n>  a region of the application, which peers may read
+    <incarnation>.experts-<epoch>-<version>    weights that peers of that epoch fetch to take up that placement
 
 A peer that sees these files maps them; one that does not, being on another host, reaches the same memory over TCP if
 both endpoints have a network. Since every operation is one-sided on the owner's memory, it does not matter if one
@@ -254,6 +255,11 @@ def group_name(epoch: int) -> str:
 def a2e_name(epoch: int, domain: int) -> str:
     """The name of the segment of an epoch's A2E and E2A with one domain."""
     return f"a2e-{epoch}-{domain}"
+
+
+def experts_name(epoch: int, version: int) -> str:
+    """The name of the segment of weights that an epoch's change to that placement moves."""
+    return f"experts-{epoch}-{version}"
 
 
 def ring_name(sender: str, line: int) -> str:

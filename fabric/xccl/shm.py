@@ -27,7 +27,9 @@ from xccl.layout import HEADER_BYTES, Layout
 from xccl.liveness import Liveness, Owner, in_proc, this_process
 from xccl.memory import MappedMemory
 
-_FILE_NAME: Final = re.compile(r"[A-Za-z0-9_-]+\.(endpoint|application-\d+|group-\d+|a2e-\d+-\d+|ring-[A-Za-z0-9_-]+)")
+_FILE_NAME: Final = re.compile(
+    r"[A-Za-z0-9_-]+\.(endpoint|application-\d+|experts-\d+-\d+|group-\d+|a2e-\d+-\d+|ring-[A-Za-z0-9_-]+)"
+)
 _UNFINISHED_SECONDS: Final = 60.0  # creating a file takes milliseconds
 
 

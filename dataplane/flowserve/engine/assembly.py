@@ -18,6 +18,7 @@ import aiohttp
 from flowserve.cache import PrefixCache
 from flowserve.engine.decode import Decode
 from flowserve.engine.epochs import Epochs
+from flowserve.engine.expert_plane import ExpertPlane
 from flowserve.engine.intake import Intake
 from flowserve.engine.iteration import Tally
 from flowserve.engine.loading import Runtime
@@ -47,6 +48,7 @@ class Parts:
     scheduler: Scheduler
     intake: Intake
     role: Prefill | Decode
+    plane: ExpertPlane
     epochs: Epochs
 
 
@@ -92,9 +94,10 @@ async def assembled(
             )
             puller = Puller(endpoint, http, config.host, TRANSFER_SECONDS)
             intake.role = Decode(runtime, scheduler, puller, send, intake.changed)
+        plane = ExpertPlane(runtime, endpoint, wake.set)
         epochs = Epochs(
             life,
-            runtime,
+            plane,
             scheduler,
             intake.role,
             endpoint,
@@ -104,7 +107,7 @@ async def assembled(
             tally,
             limits.collective_timeout_seconds,
         )
-        yield Parts(endpoint, scheduler, intake, intake.role, epochs)
+        yield Parts(endpoint, scheduler, intake, intake.role, plane, epochs)
 
 
 def _group_secret(token: str) -> bytes:

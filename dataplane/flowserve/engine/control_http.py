@@ -8,12 +8,14 @@ from typing import Protocol
 from aiohttp import web
 
 from flowserve import control
+from flowserve.engine.expert_plane import ExpertPlane
 from flowserve.engine.iteration import Tally
 from flowserve.engine.metrics import render
 from flowserve.engine.prefill import Prefill
 from flowserve.exposition import CONTENT_TYPE
 from flowserve.transfer.tickets import NoTicket
 from flowserve.wire import EngineStatus, Membership, PullRequest, Refusal
+from flowserve.wire_experts import ExpertOrder
 
 
 class Controlled(Protocol):
@@ -23,6 +25,9 @@ class Controlled(Protocol):
     def prefill(self) -> Prefill | None: ...
 
     def status(self) -> EngineStatus: ...
+
+    @property
+    def experts(self) -> ExpertPlane: ...
 
     def offer(self, membership: Membership) -> None: ...
 
@@ -56,6 +61,24 @@ def application(token: str, model_name: str, tally: Tally, engine: Controlled) -
         except NoTicket as error:
             return control.reply(Refusal(error=str(error), retryable=True), 404)
         return web.Response(status=success)
+
+    @routes.get("/v1/experts/load")
+    async def load(_request: web.Request) -> web.Response:
+        return control.reply(engine.experts.load())
+
+    @routes.get("/v1/experts/placement")
+    async def table(_request: web.Request) -> web.Response:
+        return control.reply(engine.experts.table())
+
+    @routes.put("/v1/experts/placement")
+    async def change(request: web.Request) -> web.Response:
+        engine.experts.offer(await control.document(request, ExpertOrder))
+        return control.reply(engine.status())
+
+    @routes.delete("/v1/experts/placement/{version:[0-9]{1,18}}")
+    async def call_off(request: web.Request) -> web.Response:
+        engine.experts.give_up(int(request.match_info["version"]))
+        return control.reply(engine.status())
 
     @routes.get("/metrics")
     async def metrics(_request: web.Request) -> web.Response:

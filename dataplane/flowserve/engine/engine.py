@@ -15,6 +15,7 @@ from flowserve import garbage
 from flowserve.control import listening
 from flowserve.engine import control_http
 from flowserve.engine.assembly import Parts, assembled
+from flowserve.engine.expert_plane import ExpertPlane
 from flowserve.engine.iteration import Tally
 from flowserve.engine.loading import Runtime
 from flowserve.engine.prefill import Prefill
@@ -23,7 +24,7 @@ from flowserve.epoch import Refused
 from flowserve.output.link import Cancel, Failed, Hopeless, Link, Listening, Submit
 from flowserve.process import Unusable, together
 from flowserve.source import model_directory
-from flowserve.wire import EngineConfig, EngineStatus, Membership
+from flowserve.wire import EngineConfig, EngineStatus, ExpertState, Membership
 
 log = structlog.get_logger()
 
@@ -70,13 +71,23 @@ class Engine:
             waiting=parts.scheduler.waiting if parts else 0,
             kv_usage=parts.scheduler.usage if parts else 0.0,
             iterations=self._tally.iterations,
+            experts=parts.plane.state() if parts else ExpertState(),
         )
+
+    @property
+    def experts(self) -> ExpertPlane:
+        """Where routed experts are. Raises Refused while the model is loaded."""
+        return self._loaded.plane
 
     def offer(self, membership: Membership) -> None:
         """Follows a membership if it is new. Raises Refused."""
+        self._loaded.epochs.offer(membership)
+
+    @property
+    def _loaded(self) -> Parts:
         if self._parts is None:
             raise Refused("the engine is still loading its model; wait until it reports state Waiting")
-        self._parts.epochs.offer(membership)
+        return self._parts
 
     async def _serve_output(self) -> None:
         async for message in self._link.messages():

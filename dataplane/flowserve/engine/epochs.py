@@ -13,9 +13,9 @@ from collections.abc import Callable
 
 import structlog
 
+from flowserve.engine.expert_plane import ExpertPlane
 from flowserve.engine.experts import DistributedExperts
 from flowserve.engine.iteration import Iterations, Tally
-from flowserve.engine.loading import Runtime
 from flowserve.engine.lockstep import Lockstep
 from flowserve.engine.role import Role
 from flowserve.engine.scheduler import Scheduler
@@ -34,7 +34,7 @@ class Epochs:
     def __init__(
         self,
         life: Lifecycle,
-        runtime: Runtime,
+        plane: ExpertPlane,
         scheduler: Scheduler,
         role: Role,
         endpoint: Endpoint,
@@ -45,7 +45,7 @@ class Epochs:
         timeout: float,
     ) -> None:
         self._life = life
-        self._runtime = runtime
+        self._plane = plane
         self._scheduler = scheduler
         self._role = role
         self._endpoint = endpoint
@@ -89,18 +89,20 @@ class Epochs:
         me, members = self._life.member, membership.members
         peers = [Peer(each.rank, each.incarnation, each.fabric_uri) for each in members]
         sweep(self._endpoint.directory)  # a new epoch often means that somebody died
-        experts = await asyncio.to_thread(self._runtime.experts_of, me.rank, len(members))
+        await self._plane.prepare(me.rank, len(members))
         group = await arun(
             Group.join(self._endpoint, epoch=membership.epoch, rank=me.rank, peers=peers), timeout=JOIN_SECONDS
         )
         try:
+            swapper = await self._plane.meet(group, peers, lambda vote: arun(vote, timeout=JOIN_SECONDS))
             self._life.joined()
-            log.info("serving", epoch=membership.epoch, rank=me.rank)
-            spread = DistributedExperts(group, experts, self._runtime.config.n_routed_experts, self._timeout)
+            log.info("serving", epoch=membership.epoch, rank=me.rank, placement=swapper.map.version)
+            spread = DistributedExperts(group, self._plane.weights, swapper, self._plane.counts, self._timeout)
             work = Iterations(self._scheduler, self._role, spread, self._tally, self._changed)
             others = [member for member in members if member.rank != me.rank]
-            await Lockstep(group, work, self._wake, lambda: self._ring(others), self._vote).run()
+            await Lockstep(group, work, swapper, self._wake, lambda: self._ring(others), self._vote).run()
         finally:
+            self._plane.leave()
             group.leave()
 
     async def listen(self) -> None:

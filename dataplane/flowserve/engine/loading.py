@@ -5,12 +5,11 @@ What is wrong with a checkpoint stays wrong, so every failure here is ``Unusable
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from flowserve.cache import BlockPool
-from flowserve.engine.experts import owned
 from flowserve.model import CheckpointError, ExpertWeights, Model, UnsupportedModel, Weights
 from flowserve.model.checkpoint import INDEX_FILE, SINGLE_FILE
 from flowserve.process import Unusable
@@ -19,7 +18,7 @@ from xccl import Layout
 
 
 class Runtime:
-    """The model, its KV pool, and the routed experts that this rank owns at present."""
+    """The model, its KV pool, and the routed experts that this rank holds at present."""
 
     def __init__(self, directory: Path, limits: Limits) -> None:
         """Raises Unusable."""
@@ -38,17 +37,14 @@ class Runtime:
             hidden=self.config.hidden_size,
             top_k=self.config.num_experts_per_tok,
         )
-        self._experts: ExpertWeights | None = None
+        self.experts = ExpertWeights(self._weights, held=())
         self._weights.forget_pages()
 
-    def experts_of(self, rank: int, ranks: int) -> ExpertWeights:
-        """The routed experts that ``rank`` of ``ranks`` owns, read if they are not here already. Raises Unusable."""
-        held = owned(self.config.n_routed_experts, ranks, rank)
-        if self._experts is None or self._experts.held != held:
-            with _explained():
-                self._experts = ExpertWeights(self._weights, held)
-            self._weights.forget_pages()
-        return self._experts
+    def hold(self, held: Mapping[int, Collection[int]]) -> None:
+        """Holds these routed experts of these layers, of which those are read that are not here. Raises Unusable."""
+        with _explained():
+            self.experts.hold(held)
+        self._weights.forget_pages()
 
 
 @contextmanager

@@ -9,6 +9,9 @@ rank that is rung finds the vote in its memory (``pending``). No wake-up is lost
 looks for work and for pending votes before it waits; what came earlier it sees, and what comes later sets the wake-up
 again. A ring may be lost, since it is a datagram, so it is repeated while the vote waits. A wake-up too many costs one
 look.
+
+What else ranks must agree on between two iterations travels in the same votes (``Agreement``): a rank that has news
+votes as if it had work, and if that is all there was, all park again.
 """
 
 from __future__ import annotations
@@ -40,6 +43,21 @@ class Work(Protocol):
     async def iterate(self) -> None: ...
 
 
+class Agreement(Protocol):
+    """What ranks agree on beside their work. ``news``: this rank has something to say that it has not said yet."""
+
+    @property
+    def news(self) -> bool: ...
+
+    def say(self) -> int:
+        """This rank's word for the next vote, at most 62 bits."""
+        ...
+
+    def heard(self, words: tuple[int, ...]) -> None:
+        """The words of all ranks, its own among them. Called between two iterations, on every rank."""
+        ...
+
+
 class Wake(Protocol):
     """What the loop needs of ``asyncio.Event``."""
 
@@ -58,6 +76,7 @@ class Lockstep:
         self,
         votes: Votes,
         work: Work,
+        agreement: Agreement,
         wake: Wake,
         ring: Callable[[], None],
         drive: Callable[[Steps[tuple[int, ...]]], Awaitable[tuple[int, ...]]],
@@ -65,6 +84,7 @@ class Lockstep:
     ) -> None:
         self._votes = votes
         self._work = work
+        self._agreement = agreement
         self._wake = wake
         self._ring = ring
         self._drive = drive
@@ -75,7 +95,7 @@ class Lockstep:
         parked = False
         while True:
             self._wake.clear()
-            if parked and not self._work.has_work and not self._votes.pending():
+            if parked and not self._urgent and not self._votes.pending():
                 await self._wake.wait()
                 continue
             parked = not await self._anyone_has_work(parked)
@@ -83,10 +103,16 @@ class Lockstep:
                 await self._work.iterate()
             await asyncio.sleep(0)  # the ports, the transfers and the output process have their turn
 
+    @property
+    def _urgent(self) -> bool:
+        return self._work.has_work or self._agreement.news
+
     async def _anyone_has_work(self, parked: bool) -> bool:
-        mine = self._work.has_work
-        vote = self._votes.vote(int(mine))
-        return any(await self._drive(self._ringing(vote) if parked and mine else vote))
+        urgent = self._urgent
+        vote = self._votes.vote(self._agreement.say() << 1 | int(self._work.has_work))
+        words = await self._drive(self._ringing(vote) if parked and urgent else vote)
+        self._agreement.heard(tuple(word >> 1 for word in words))
+        return any(word & 1 for word in words)
 
     def _ringing(self, vote: Steps[tuple[int, ...]]) -> Steps[tuple[int, ...]]:
         """``vote``, ringing the peers as long as it waits for them."""

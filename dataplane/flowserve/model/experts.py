@@ -8,9 +8,9 @@ whichever rows meet in a batch or on a rank. There is a Python loop over experts
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -37,14 +37,50 @@ class Experts(Protocol):
         ...
 
 
+Projection = Linear | Int8Linear
+
+
+@dataclass(frozen=True)
+class Expert:
+    """One expert's projections."""
+
+    gate_up: Projection
+    down: Projection
+
+    @property
+    def tensors(self) -> tuple[npt.NDArray[Any], ...]:
+        """All of it, scales too."""
+        return *self.gate_up.tensors, *self.down.tensors
+
+    def like(self, tensors: Sequence[npt.NDArray[Any]]) -> Expert:
+        """An expert of the same shapes and form, with these `tensors`."""
+        count = len(self.gate_up.tensors)
+        return Expert(self.gate_up.like(tensors[:count]), self.down.like(tensors[count:]))
+
+
 @dataclass(frozen=True)
 class LayerExperts:
     """The experts of one layer that this process holds, in slots."""
 
     slot_of: Slots  # [experts], -1 for those held elsewhere
-    gate_up: list[Linear | Int8Linear]  # by slot
-    down: list[Linear | Int8Linear]
+    gate_up: list[Projection]  # by slot
+    down: list[Projection]
     inner: int  # F
+
+    @classmethod
+    def of(cls, held: Mapping[int, Expert], experts: int, inner: int) -> LayerExperts:
+        """`held` by number, of a layer of `experts` whose intermediate size is `inner`."""
+        slot_of = np.full(experts, -1, np.intp)
+        slot_of[list(held)] = np.arange(len(held))
+        return cls(slot_of, [each.gate_up for each in held.values()], [each.down for each in held.values()], inner)
+
+    @property
+    def held(self) -> dict[int, Expert]:
+        """What `of` was given, in the order of the numbers."""
+        return {
+            expert: Expert(self.gate_up[self.slot_of[expert]], self.down[self.slot_of[expert]])
+            for expert in np.flatnonzero(self.slot_of >= 0).tolist()
+        }
 
 
 class ExpertWeights:
@@ -57,21 +93,32 @@ class ExpertWeights:
         self, weights: Weights, held: Iterable[int] | None = None, layers: Iterable[int] | None = None
     ) -> None:
         """Raises CheckpointError if a tensor holds NaN or infinity, IndexError if the model has no such expert."""
-        everything = range(weights.config.n_routed_experts)
-        self.held = tuple(everything if held is None else held)
-        self.layers = {layer: _load(weights, layer, self.held) for layer in layers or weights.config.moe_layers}
+        self._weights = weights
+        numbers = tuple(range(weights.config.n_routed_experts) if held is None else held)
+        self.layers = {
+            layer: self.layer({expert: self.read(layer, expert) for expert in numbers})
+            for layer in layers or weights.config.moe_layers
+        }
 
-
-def _load(weights: Weights, layer: int, held: tuple[int, ...]) -> LayerExperts:
-    config = weights.config
-    slot_of = np.full(config.n_routed_experts, -1, np.intp)
-    gate_up, down = [], []
-    for slot, expert in enumerate(held):
-        slot_of[expert] = slot
+    def read(self, layer: int, expert: int) -> Expert:
+        """The expert as it is in the checkpoint. Raises CheckpointError if a tensor holds NaN or infinity."""
         module = expert_name(layer, expert)
-        gate_up.append(weights.linear(f"{module}.gate_proj", f"{module}.up_proj"))
-        down.append(weights.linear(f"{module}.down_proj"))
-    return LayerExperts(slot_of, gate_up, down, config.moe_intermediate_size)
+        gate_up = self._weights.linear(f"{module}.gate_proj", f"{module}.up_proj")
+        return Expert(gate_up, self._weights.linear(f"{module}.down_proj"))
+
+    def hold(self, held: Mapping[int, Collection[int]]) -> None:
+        """Holds these experts of these layers and no others, and reads those that are not here. As `read` raises."""
+        for layer, numbers in held.items():
+            have = self.layers[layer].held
+            if have.keys() != set(numbers):
+                self.layers[layer] = self.layer(
+                    {one: have.get(one) or self.read(layer, one) for one in sorted(numbers)}
+                )
+
+    def layer(self, held: Mapping[int, Expert]) -> LayerExperts:
+        """A layer in which these are held."""
+        config = self._weights.config
+        return LayerExperts.of(held, config.n_routed_experts, config.moe_intermediate_size)
 
 
 def run_experts(weights: ExpertWeights, layer: int, x: FloatArray, experts: IntArray) -> FloatArray:
@@ -109,7 +156,7 @@ def _pack(slots: Slots) -> tuple[Slots, list[Group]]:
     return place, groups
 
 
-def _product(x: FloatArray, experts: list[Linear | Int8Linear], groups: list[Group]) -> FloatArray:
+def _product(x: FloatArray, experts: list[Projection], groups: list[Group]) -> FloatArray:
     """Each group's rows of x f32[N, in] through the projection of its slot: f32[N, at least out]."""
     one = experts[groups[0][0]]
     y = np.empty((len(x), one.width), np.float32)

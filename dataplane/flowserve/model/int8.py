@@ -12,8 +12,10 @@ There are two ways to the same numbers, bit for bit, whatever rows are in a batc
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from copy import copy
 from types import ModuleType
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -81,6 +83,15 @@ class Int8Linear(ABC):
         self.multiply(codes, scales, y)
         return y[: len(x), : self.outputs]
 
+    @property
+    @abstractmethod
+    def tensors(self) -> tuple[npt.NDArray[Any], ...]:
+        """All that is kept of the weight, scales too: what another process needs to have the same projection."""
+
+    @abstractmethod
+    def like(self, tensors: Sequence[npt.NDArray[Any]]) -> Self:
+        """A projection of the same shape and form, with these `tensors`."""
+
     @abstractmethod
     def quantise(self, x: FloatArray) -> tuple[Codes, FloatArray]:
         """What `multiply` takes of f32[T, in], row by row; there may be more rows than T."""
@@ -101,6 +112,15 @@ class PanelInt8(Int8Linear):
         self._scales = np.zeros(self.width, np.float32)
         self._scales[: self.outputs] = scales
         self.nbytes = self._panels.nbytes + self._scales.nbytes
+
+    @property
+    def tensors(self) -> tuple[npt.NDArray[Any], ...]:
+        return self._panels, self._scales
+
+    def like(self, tensors: Sequence[npt.NDArray[Any]]) -> Self:
+        other = copy(self)
+        other._panels, other._scales = tensors
+        return other
 
     def quantise(self, x: FloatArray) -> tuple[Codes, FloatArray]:
         return quantise_rows(fill(x))
@@ -127,6 +147,15 @@ class PackedInt8(Int8Linear):
         self._sums = weight.sum(axis=1, dtype=np.int32)
         self._scales = np.ascontiguousarray(scales, np.float32)
         self.nbytes = self._weight.nbytes + self._sums.nbytes + self._scales.nbytes
+
+    @property
+    def tensors(self) -> tuple[npt.NDArray[Any], ...]:
+        return self._weight, self._sums, self._scales
+
+    def like(self, tensors: Sequence[npt.NDArray[Any]]) -> Self:
+        other = copy(self)
+        other._weight, other._sums, other._scales = tensors
+        return other
 
     def quantise(self, x: FloatArray) -> tuple[Codes, FloatArray]:
         assert _compiled is not None

@@ -15,7 +15,9 @@ sizes may differ in the last bit.
 
 from __future__ import annotations
 
-from typing import TypeVar
+from collections.abc import Sequence
+from copy import copy
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -93,6 +95,17 @@ class Linear:
     def nbytes(self) -> int:
         """What it keeps in memory."""
         return self.panels.nbytes
+
+    @property
+    def tensors(self) -> tuple[FloatArray, ...]:
+        """All that is kept of the weight: what another process needs to have the same projection."""
+        return (self.panels,)
+
+    def like(self, tensors: Sequence[npt.NDArray[Any]]) -> Self:
+        """A projection of the same shape and form, with these `tensors`."""
+        other = copy(self)
+        (other.panels,) = tensors
+        return other
 
     def __call__(self, x: FloatArray) -> FloatArray:
         """f32[T, in] -> f32[T, out], any T; rows of the result may lie further apart than they are wide."""

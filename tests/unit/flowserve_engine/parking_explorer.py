@@ -37,6 +37,8 @@ class Rank:
     votes: list[int] = field(default_factory=list)
     work: int = 0
     iterations: int = 0
+    tidings: int = 0
+    said: bool = False
     woken: bool = False
     ring_on_its_way: bool = False
     at: str | None = "start"
@@ -70,18 +72,37 @@ class Rank:
         self.iterations += 1
         self.work = max(self.work - 1, 0)
 
+    # what ranks agree on beside: here the news that some have is all they say
+    @property
+    def news(self) -> bool:
+        return self.tidings > 0 and not self.said
+
+    def say(self) -> int:
+        self.said = self.tidings > 0
+        return int(self.said)
+
+    def heard(self, words: tuple[int, ...]) -> None:
+        if any(words):
+            self.tidings, self.said = 0, False
+
+    def hear_of(self) -> None:
+        self.tidings = 1
+        self.woken = True
+
     def arrive(self) -> None:
         self.work += 1
         self.woken = True
 
 
 class World:
-    """``ranks`` loops, ``arrivals`` requests in all. ``reliable``: rings arrive, and are sent once; otherwise they may
-    be lost, and are repeated. Unless ``sighted``, a rank cannot see its peers' votes before it votes itself."""
+    """``ranks`` loops, ``arrivals`` requests and ``news`` in all. ``reliable``: rings arrive, and are sent once;
+    otherwise they may be lost, and are repeated. Unless ``sighted``, a rank cannot see its peers' votes before it votes
+    itself."""
 
-    def __init__(self, ranks: int, arrivals: int, *, reliable: bool, sighted: bool = True) -> None:
+    def __init__(self, ranks: int, arrivals: int, *, reliable: bool, sighted: bool = True, news: int = 0) -> None:
         self.ranks = [Rank(self, number) for number in range(ranks)]
         self.arrivals = arrivals
+        self.news = news
         self.reliable = reliable
         self.sighted = sighted
         ticks = count()
@@ -102,12 +123,14 @@ class World:
                     return result
                 await Pause("vote")
 
-        return Lockstep(rank, rank, rank, ring, drive, self._clock).run()
+        return Lockstep(rank, rank, rank, rank, ring, drive, self._clock).run()
 
     def actions(self) -> Iterator[Action]:
         for rank in self.ranks:
             if self.arrivals:
                 yield "arrive", rank.number
+            if self.news and not rank.tidings:
+                yield "hear of", rank.number
             if rank.ring_on_its_way:
                 yield "deliver", rank.number
                 if not self.reliable:
@@ -121,6 +144,9 @@ class World:
         if what == "arrive":
             self.arrivals -= 1
             rank.arrive()
+        elif what == "hear of":
+            self.news -= 1
+            rank.hear_of()
         elif what == "go on":
             rank.at = self._loops[number].send(None)
         else:
@@ -131,25 +157,31 @@ class World:
         """Everything that decides what can still happen."""
         settled = min(len(rank.votes) for rank in self.ranks)
         done = min(rank.iterations for rank in self.ranks)
-        return self.arrivals, tuple(
-            (
-                rank.at,
-                rank.work,
-                rank.woken,
-                rank.ring_on_its_way,
-                tuple(rank.votes[max(settled - 1, 0) :]),
-                rank.iterations - done,
-                loop.cr_frame.f_locals.get("parked"),
-            )
-            for rank, loop in zip(self.ranks, self._loops, strict=True)
+        return (
+            self.arrivals,
+            self.news,
+            tuple(
+                (
+                    rank.at,
+                    rank.work,
+                    rank.tidings,
+                    rank.said,
+                    rank.woken,
+                    rank.ring_on_its_way,
+                    tuple(rank.votes[max(settled - 1, 0) :]),
+                    rank.iterations - done,
+                    loop.cr_frame.f_locals.get("parked"),
+                )
+                for rank, loop in zip(self.ranks, self._loops, strict=True)
+            ),
         )
 
     @property
     def at_rest(self) -> bool:
         """All work is done, the ranks did it in step, and all are parked with nothing on its way."""
-        return not self.arrivals and all(
+        return not (self.arrivals or self.news) and all(
             rank.at == "parked"
-            and not (rank.work or rank.woken or rank.ring_on_its_way)
+            and not (rank.work or rank.tidings or rank.woken or rank.ring_on_its_way)
             and rank.iterations == self.ranks[0].iterations
             for rank in self.ranks
         )

@@ -65,7 +65,7 @@ def test_a_rank_reads_its_own_experts_only(copy_of_tiny: CopyOfTiny) -> None:
 
     weights = Weights.open(copy_of_tiny(damage))
     Model(weights, 8)
-    assert ExpertWeights(weights, range(8, 16)).held == tuple(range(8, 16))
+    assert all(list(each.held) == list(range(8, 16)) for each in ExpertWeights(weights, range(8, 16)).layers.values())
 
 
 def test_half_precision_checkpoints_load(copy_of_tiny: CopyOfTiny) -> None:
