@@ -185,10 +185,13 @@ def missing_slots(executor: Executor, groups: Sequence[GroupView]) -> dict[int, 
 
 def _request(slots: Sequence[Slot], groups: Sequence[GroupView]) -> Request:
     """What is missing of a replica; on the chip of its other groups, if it has some."""
-    spec = slots[0].template.spec
+    spec, executor = slots[0].template.spec, slots[0].executor.key
+    others = (group for group in groups if group.replica != slots[0].replica and not group.deleted)
+    beside = frozenset(group.node for group in others if group.leaving is None)
     chips = [group.chip for group in groups if group.replica == slots[0].replica]
     blocks = tuple(Block(slot.key, spec.parallelism.tp) for slot in slots)
-    return Request(spec.role, spec.superpod_ref.name, tuple(chips[:1]) or tuple(spec.chips), blocks)
+    allowed = tuple(chips[:1]) or tuple(spec.chips)
+    return Request(spec.role, spec.superpod_ref.name, allowed, blocks, mates=executor, beside=beside)
 
 
 def _body(slot: Slot, spot: Spot, attempt: int) -> Object:

@@ -4,29 +4,40 @@ An instance (a TaskExecutor's replica, or the part of it that has no place) lies
 of its DP groups on one server. Decode is placed on 910C only, whatever the request says. Instances with one possible
 chip are fixed; for the others, as many as possible get their first choice. Among plans of equal preference the one
 with the cheapest packing wins (see packing).
+
+Among servers of a chip the plane that KV must cross counts first: what is placed together goes as slow as its slowest
+plane, so a slower one is used only when the faster ones have no room for all of it. Instances that stand in for each
+other do not all lie on one server if another has room; two servers are enough, the others may stay whole.
 """
 
 import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from xdeepserve_operator.api.v1alpha1.base import Chip, RoleType
+from xdeepserve_operator.api.v1alpha1.superpod import Plane
 from xdeepserve_operator.planner.packing import Bin, Block, Cost, Packing, pack
 from xdeepserve_operator.planner.servers import Server
 
 DECODE_CHIP: Chip = "910C"
 MIXES = 256  # ways to share out the chips that are tried at most
+FASTEST_FIRST: tuple[Plane, ...] = ("UB", "RoCE", "VPC")
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One instance, or what is missing of it. ``chips``: allowed ones, preferred first."""
+    """One instance, or what is missing of it. ``chips``: allowed ones, preferred first.
+
+    Instances of equal ``mates`` stand in for each other; ``beside`` names servers where others of them are.
+    """
 
     role: RoleType
     superpod: str
     chips: tuple[Chip, ...]
     blocks: tuple[Block, ...]
+    mates: str = ""
+    beside: frozenset[str] = frozenset()
 
     @property
     def allowed(self) -> tuple[Chip, ...]:
@@ -57,19 +68,28 @@ class Shortfall:
 
 
 _Pool = tuple[str, Chip]  # SuperPod, chip
+_Bins = Mapping[_Pool, Mapping[Plane, Sequence[Bin]]]
 
 
-def place(servers: Iterable[Server], requests: Sequence[Request]) -> Placement | Shortfall:
+def place(servers: Sequence[Server], requests: Sequence[Request]) -> Placement | Shortfall:
     """A place for all requests, or what is missing."""
-    bins: dict[_Pool, list[Bin]] = defaultdict(list)
+    bins: dict[_Pool, dict[Plane, list[Bin]]] = defaultdict(lambda: defaultdict(list))
     for server in servers:
         if server.free:
             whole = server.used == 0
-            bins[server.superpod, server.chip].append(Bin(server.name, server.free, whole))
+            bins[server.superpod, server.chip][server.plane].append(Bin(server.name, server.free, whole))
     requests = [request for request in requests if request.blocks]
     for request in requests:
         if not request.allowed:
             return Shortfall(f"{request.role} runs on {DECODE_CHIP} only, its chips are {', '.join(request.chips)}")
+    spots = _cheapest(bins, requests)
+    if spots is None:
+        return Shortfall(_shortfall(bins, requests))
+    return _apart(servers, requests, Placement(spots))
+
+
+def _cheapest(bins: _Bins, requests: Sequence[Request]) -> dict[str, Spot] | None:
+    """The plan with the fewest second choices, of those the one with the cheapest packing."""
     best: tuple[int, Cost, dict[str, Spot]] | None = None
     for second_choices, chips in itertools.islice(_mixes(requests), MIXES):
         if best is not None and second_choices > best[0]:
@@ -77,7 +97,27 @@ def place(servers: Iterable[Server], requests: Sequence[Request]) -> Placement |
         plan = _pack_pools(bins, requests, chips)
         if plan is not None and (best is None or plan[0] < best[1]):
             best = (second_choices, *plan)
-    return Shortfall(_shortfall(bins, requests)) if best is None else Placement(best[2])
+    return None if best is None else best[2]
+
+
+def _apart(servers: Sequence[Server], requests: Sequence[Request], plan: Placement) -> Placement:
+    """The plan, but of mates that would all lie on one server the last one elsewhere, if there is room."""
+    mates: dict[str, list[Request]] = defaultdict(list)
+    for request in requests:
+        if request.mates:
+            mates[request.mates].append(request)
+    for alike in mates.values():
+        beside = frozenset[str]().union(*(request.beside for request in alike))
+        used = beside | {plan.spots[block.key].node for request in alike for block in request.blocks}
+        if len(used) > 1 or not (beside or len(alike) > 1):
+            continue
+        last = replace(alike[-1], mates="", blocks=tuple(replace(one, avoid=used) for one in alike[-1].blocks))
+        moved = {block.key for block in last.blocks}
+        others = Placement({key: spot for key, spot in plan.spots.items() if key not in moved})
+        elsewhere = place(take(servers, others, requests), [last])
+        if isinstance(elsewhere, Placement):
+            plan = Placement({**others.spots, **elsewhere.spots})
+    return plan
 
 
 def take(servers: Iterable[Server], placement: Placement, requests: Iterable[Request]) -> tuple[Server, ...]:
@@ -124,15 +164,13 @@ def _split(total: int, limits: Sequence[int]) -> Iterator[tuple[int, ...]]:
             yield first, *rest
 
 
-def _pack_pools(
-    bins: Mapping[_Pool, Sequence[Bin]], requests: Sequence[Request], chips: Sequence[Chip]
-) -> tuple[Cost, dict[str, Spot]] | None:
+def _pack_pools(bins: _Bins, requests: Sequence[Request], chips: Sequence[Chip]) -> tuple[Cost, dict[str, Spot]] | None:
     pools: dict[_Pool, list[Block]] = defaultdict(list)
     for request, chip in zip(requests, chips, strict=True):
         pools[request.superpod, chip].extend(request.blocks)
     cost, spots = Cost(), dict[str, Spot]()
     for (superpod, chip), blocks in pools.items():
-        packing: Packing | None = pack(bins.get((superpod, chip), ()), blocks)
+        packing = _pack_planes(bins.get((superpod, chip), {}), blocks)
         if packing is None:
             return None
         cost += packing.cost
@@ -140,7 +178,18 @@ def _pack_pools(
     return cost, spots
 
 
-def _shortfall(bins: Mapping[_Pool, Sequence[Bin]], requests: Sequence[Request]) -> str:
+def _pack_planes(planes: Mapping[Plane, Sequence[Bin]], blocks: Sequence[Block]) -> Packing | None:
+    """The cheapest packing into servers of the fastest planes that hold everything."""
+    usable: list[Bin] = []
+    for plane in FASTEST_FIRST:
+        usable += planes.get(plane, ())
+        packing = pack(usable, blocks) if plane in planes else None
+        if packing is not None:
+            return packing
+    return None
+
+
+def _shortfall(bins: _Bins, requests: Sequence[Request]) -> str:
     """What is missing: the needs that cannot be met even alone, or all of them when only the sum is too much."""
     needs: dict[tuple[str, tuple[Chip, ...]], list[Request]] = defaultdict(list)
     for request in requests:
@@ -150,17 +199,16 @@ def _shortfall(bins: Mapping[_Pool, Sequence[Bin]], requests: Sequence[Request])
     return text if alone else f"{text}; each fits alone, not all together"
 
 
-def _fits(bins: Mapping[_Pool, Sequence[Bin]], requests: Sequence[Request]) -> bool:
+def _fits(bins: _Bins, requests: Sequence[Request]) -> bool:
     mixes = itertools.islice(_mixes(requests), MIXES)
     return any(_pack_pools(bins, requests, chips) is not None for _, chips in mixes)
 
 
-def _need(
-    bins: Mapping[_Pool, Sequence[Bin]], superpod: str, chips: Sequence[Chip], requests: Sequence[Request]
-) -> str:
+def _need(bins: _Bins, superpod: str, chips: Sequence[Chip], requests: Sequence[Request]) -> str:
     sizes = Counter(block.dies for request in requests for block in request.blocks)
     wanted = " + ".join(f"{count} x {dies}" for dies, count in sorted(sizes.items(), reverse=True))
-    free = [bin_.free for chip in chips for bin_ in bins.get((superpod, chip), ())]
+    planes = [bins_ for chip in chips for bins_ in bins.get((superpod, chip), {}).values()]
+    free = [bin_.free for bins_ in planes for bin_ in bins_]
     return (
         f"needs {wanted} dies of {' or '.join(chips)} in SuperPod {superpod}, "
         f"{sum(free)} free, largest block {max(free, default=0)}"

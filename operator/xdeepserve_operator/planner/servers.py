@@ -14,7 +14,7 @@ from typing import Any
 
 from xdeepserve_operator.api import names
 from xdeepserve_operator.api.v1alpha1.base import Chip
-from xdeepserve_operator.api.v1alpha1.superpod import Pool, SuperPodSpec
+from xdeepserve_operator.api.v1alpha1.superpod import Plane, Pool, SuperPodSpec
 from xdeepserve_operator.planner.groups import GroupView
 from xdeepserve_operator.planner.pods import TERMINAL, dies_requested
 
@@ -35,7 +35,7 @@ class Health:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """One server; counts are dies."""
+    """One server; counts are dies. ``plane``: the network that its KV crosses, the one its pool prefers."""
 
     name: str
     superpod: str
@@ -46,6 +46,7 @@ class Server:
     used: int
     health: Health
     mismatch: str | None = None
+    plane: Plane = "RoCE"
 
     @property
     def usable(self) -> bool:
@@ -165,6 +166,7 @@ def _server(superpod: str, spec: SuperPodSpec, node: Mapping[str, Any], held: Ma
         used=held.get(name, 0),
         health=node_health(node),
         mismatch=_mismatch(pool, chip, labels.get(names.NODE_LABEL_ACCELERATOR_TYPE), capacity),
+        plane=pool.planes[0],
     )
 
 

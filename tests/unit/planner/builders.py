@@ -6,6 +6,7 @@ from typing import Any
 from flowserve.wire import EngineState, EngineStatus, RankReport, ShellStatus
 from xdeepserve_operator.api import names
 from xdeepserve_operator.api.v1alpha1.base import Chip
+from xdeepserve_operator.api.v1alpha1.superpod import Plane
 from xdeepserve_operator.planner.groups import Departure, GroupView
 from xdeepserve_operator.planner.instance import InstanceView, RankView
 from xdeepserve_operator.planner.pods import PodView, view_pod
@@ -17,10 +18,18 @@ HEALTHY = Health(ready=True, lost=False, schedulable=True, unhealthy=frozenset()
 Object = dict[str, Any]
 
 
-def server(name: str, free: int, *, chip: Chip = "910C", capacity: int | None = None, pod: str = "pod-a") -> Server:
+def server(
+    name: str,
+    free: int,
+    *,
+    chip: Chip = "910C",
+    capacity: int | None = None,
+    pod: str = "pod-a",
+    plane: Plane = "RoCE",
+) -> Server:
     """A server with ``free`` free dies."""
     size = capacity or (16 if chip == "910C" else 8)
-    return Server(name, pod, "pool", chip, size, size, size - free, HEALTHY)
+    return Server(name, pod, "pool", chip, size, size, size - free, HEALTHY, plane=plane)
 
 
 def node(name: str = "n0", chip: str = "910C", **labels: str) -> Object:

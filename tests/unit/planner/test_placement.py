@@ -1,5 +1,6 @@
 import itertools
 import time
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -79,6 +80,35 @@ def test_all_or_nothing() -> None:
 
 def test_nothing_to_place_is_placed() -> None:
     assert place([], []) == Placement({})
+
+
+def test_kv_crosses_the_fastest_plane_that_has_room_for_all() -> None:
+    servers = [server("vpc", 4, plane="VPC"), server("roce", 8, plane="RoCE"), server("ub", 16, plane="UB")]
+    assert placed(servers, ask("d", 2)) == {"d-0": "ub"}, "though a server in use would fit more tightly"
+    assert placed(servers, ask("d", 8, 8)).keys() == {"d-0", "d-1"}
+    assert set(placed(servers, ask("d", 8, 8)).values()) == {"ub"}
+    assert "vpc" not in placed(servers, ask("d", 8, 8, 4, 4)).values()
+    assert set(placed(servers, ask("d", 8, 8, 8, 4)).values()) == {"ub", "roce", "vpc"}
+
+
+def test_the_plane_of_a_server_is_the_one_its_pool_prefers() -> None:
+    servers = [server("b-vpc", 8, chip="910B", plane="VPC"), server("b-roce", 8, chip="910B", plane="RoCE")]
+    assert placed(servers, prefill("p", 1)) == {"p-0": "b-roce"}
+    assert placed([*servers, server("c", 16, plane="UB")], prefill("p", 1)) == {"p-0": "b-roce"}, "the chip comes first"
+
+
+def mates(name: str, *dies: int, beside: set[str] | None = None) -> Request:
+    return replace(ask(name, *dies), mates="te", beside=frozenset(beside or ()))
+
+
+def test_instances_that_stand_in_for_each_other_are_not_all_on_one_server() -> None:
+    servers = [server(name, 16) for name in ("a", "b", "c")]
+    first = placed(servers, *(mates(f"d{number}", 4) for number in range(4)))
+    assert len(set(first.values())) == 2, "two servers are enough, the third stays whole"
+    assert placed(servers[:2], mates("d1", 4, beside={"a"})) == {"d1-0": "b"}
+    assert placed([server("a", 4), server("b", 16)], mates("d2", 4, beside={"a", "b"})) == {"d2-0": "a"}
+    assert placed(servers[:1], mates("d0", 4), mates("d1", 4)) == {"d0-0": "a", "d1-0": "a"}, "where there is no other"
+    assert set(placed(servers, ask("x", 4), ask("y", 4)).values()) == {"a"}, "strangers may share"
 
 
 @pytest.mark.parametrize(
