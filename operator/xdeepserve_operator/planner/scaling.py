@@ -3,8 +3,8 @@
 Each role's need (scaling_demand) is brought into its bounds, then into the bounds between prefill and decode (by more
 of the one that is too few, never by fewer of the other), then followed at its pace (scaling_pace). On top of that:
 
-* All to nothing, or nothing: when every role may have no instance and no request came for ``idleSeconds``, all go to 0;
-  the first request that finds no instance brings each back to one at least.
+* 0 and back: a role whose least is 0 has none after ``idleSeconds`` without use (scaling_idle); the first request that
+  finds no instance brings it back at once.
 * Frozen: while a rollout or a recovery runs nothing changes, and what is wished meanwhile does not count. Nor does
   silence: a role with an instance that serves and is not heard keeps what it has.
 * Somebody else's: a role whose number is neither what this policy set last nor what it was before is left alone until
@@ -12,11 +12,12 @@ of the one that is too few, never by fewer of the other), then followed at its p
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 
 from xdeepserve_operator.api.v1alpha1.scaling import PrefillRatio, RoleBounds, ScalingPolicySpec, ScalingReason
 from xdeepserve_operator.planner.scaling_demand import Need, Objective, RoleLoad, mean_of, need_of
+from xdeepserve_operator.planner.scaling_idle import in_use, wanted_back
 from xdeepserve_operator.planner.scaling_latency import Latency
 from xdeepserve_operator.planner.scaling_pace import Memory, paced
 
@@ -48,10 +49,14 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What a policy remembers from one moment to the next; all of it can be lost at the price of one window."""
+    """What a policy remembers from one moment to the next; all of it can be lost at the price of one window.
+
+    ``begun``: when it was first asked; ``used``: when roles were last in use.
+    """
 
     roles: Mapping[str, Memory]
-    last_request: float
+    begun: float
+    used: Mapping[str, float] = field(default_factory=dict)
     recent: tuple[tuple[float, tuple[RoleLoad, ...]], ...] = ()  # loads of the last MEAN_SECONDS, oldest first
 
 
@@ -69,8 +74,12 @@ def decide(
     bounds = {one.name: one for one in spec.roles}
     mine = [role for role in seen.roles if role.name in bounds]
     asked = seen.active + seen.latency.news + sum(role.sequences for role in seen.roles)
-    last_request = now if asked else state.last_request
-    needs = _needs(spec, objective, seen, mine, idle=now - last_request >= spec.behavior.idle_seconds)
+    used = {
+        role.name: now if in_use(role, seen.roles, asked=bool(asked)) else state.used.get(role.name, state.begun)
+        for role in mine
+    }
+    idle = {name for name, last in used.items() if now - last >= spec.behavior.idle_seconds}
+    needs = _needs(spec, objective, seen, mine, idle)
     still = {role.name: why for role in mine if (why := _standstill(role, seen)) is not None}
     free = {role.name: needs[role.name].instances for role in mine if role.name not in still}
     wishes = _balanced(free, seen.roles, bounds, spec.prefill_ratio)
@@ -89,7 +98,7 @@ def decide(
         memories[role.name] = memory
         reason, message = still.get(role.name) or _told(role, after, need, bounds[role.name])
         decisions.append(Decision(role.name, role.replicas, after, round(need.score, -1), reason, message))
-    return tuple(decisions), State(memories, last_request, recent)
+    return tuple(decisions), State(memories, state.begun, used, recent)
 
 
 def _means(recent: Sequence[tuple[float, tuple[RoleLoad, ...]]]) -> tuple[RoleLoad, ...]:
@@ -111,26 +120,27 @@ def _standstill(role: RoleLoad, seen: Seen) -> tuple[ScalingReason, str] | None:
 
 
 def _needs(
-    spec: ScalingPolicySpec, objective: Objective, seen: Seen, mine: Sequence[RoleLoad], *, idle: bool
+    spec: ScalingPolicySpec, objective: Objective, seen: Seen, mine: Sequence[RoleLoad], idle: Set[str]
 ) -> dict[str, Need]:
     """What every role of the policy needs, within its bounds."""
-    to_zero = all(one.min_replicas == 0 for one in spec.roles)
     bounds = {one.name: one for one in spec.roles}
+    most = {one.name: one.max_replicas for one in spec.roles}
     demand = bool(seen.active or seen.latency.refused)
+    pure = {
+        role.name: need_of(role, tuple(one for one in seen.roles if one is not role), seen.latency, objective)
+        for role in seen.roles
+    }
     found: dict[str, Need] = {}
     for role in mine:
-        others = tuple(one for one in seen.roles if one is not role)
-        need = need_of(role, others, seen.latency, objective)
-        if to_zero and idle:
-            need = Need(0, 0, "Idle", f"no request for {spec.behavior.idle_seconds} s")
-        elif role.replicas == 0 and (demand or any(one.sequences for one in others)):
-            need = Need(max(1, need.instances), 100, "Demand", "requests find no instance")
-        elif role.replicas == 0 and to_zero:
-            need = Need(0, 0, "Idle", "no request")
+        need, low = pure[role.name], bounds[role.name].min_replicas
+        back = wanted_back(role, seen.roles, pure, most, demand=demand) if role.replicas == 0 else ""
+        if back:
+            need = Need(max(1, need.instances), 100, "Demand", back)
+        elif low == 0 and (role.name in idle or role.replicas == 0):
+            need = Need(0, 0, "Idle", f"not used for {spec.behavior.idle_seconds} s" if role.replicas else "no request")
         else:
             need = replace(need, instances=max(1, need.instances))
-        low, high = bounds[role.name].min_replicas, bounds[role.name].max_replicas
-        found[role.name] = replace(need, instances=min(high, max(low, need.instances)))
+        found[role.name] = replace(need, instances=min(most[role.name], max(low, need.instances)))
     return found
 
 
@@ -144,7 +154,7 @@ def _balanced(
         return sum(wishes.get(role.name, role.replicas) for role in roles if role.type == kind)
 
     def add(kind: str, missing: int) -> None:
-        for role in roles:
+        for role in sorted(roles, key=lambda one: not wishes.get(one.name)):  # those that have none come last
             if role.type == kind and role.name in wishes and missing > 0:
                 more = min(missing, bounds[role.name].max_replicas - wishes[role.name])
                 wishes[role.name] += more

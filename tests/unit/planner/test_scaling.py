@@ -1,4 +1,7 @@
+from dataclasses import replace
 from typing import Any
+
+import pytest
 
 from xdeepserve_operator.api.v1alpha1.base import RoleType
 from xdeepserve_operator.api.v1alpha1.scaling import ScalingPolicySpec
@@ -80,17 +83,35 @@ def test_a_number_that_somebody_else_chose_is_left_alone() -> None:
     assert found["prefill"].after == 8, "but it counts"
 
 
-def test_idle_time_ends_everything_only_if_every_role_may_have_none() -> None:
-    idle = State({}, last_request=30.0)
-    quiet: dict[str, Any] = {"state": idle, "latency": Latency()}
+def test_idle_time_ends_each_role_that_may_have_none() -> None:
+    quiet: dict[str, Any] = {"state": State({}, begun=30.0), "latency": Latency()}
     none = look(policy(0), role("Prefill", 1), role("Decode", 2), **quiet)
     assert {(one.after, one.reason) for one in none.values()} == {(0, "Idle")}
     mixed = policy(0)
     mixed.roles[0].min_replicas = 1
-    assert {one.after for one in look(mixed, role("Prefill", 1), role("Decode", 1), **quiet).values()} == {1}
-    fresh = State({}, last_request=50.0)
-    early = look(policy(0), role("Prefill", 1), role("Decode", 1), latency=Latency(), state=fresh)
+    found = look(mixed, role("Prefill", 1), role("Decode", 1), **quiet)
+    assert {name: one.after for name, one in found.items()} == {"prefill": 1, "decode": 0}
+    early = look(policy(0), role("Prefill", 1), role("Decode", 1), latency=Latency(), state=State({}, begun=50.0))
     assert {one.after for one in early.values()} == {1}
+
+
+def test_a_request_anywhere_keeps_the_first_role_of_a_type_and_brings_it_back() -> None:
+    spec = policy(0, names=("prefill", "long", "decode"))
+    roles = [role("Prefill", 1), replace(role("Prefill", 1), name="long"), role("Decode", 1, running=1)]
+    _, state = decide(spec, OBJECTIVE, Seen(tuple(roles), Latency(), active=1), begin(0.0), 0.0)
+    found = look(spec, *roles, state=state, now=100.0, active=1)
+    assert {name: one.after for name, one in found.items()} == {"prefill": 1, "long": 0, "decode": 1}
+    roles[:2] = [replace(one, replicas=0, serving=0) for one in roles[:2]]
+    found = look(spec, *roles, state=state, now=100.0, active=1)
+    assert {name: one.after for name, one in found.items()} == {"prefill": 1, "long": 0, "decode": 1}
+
+
+@pytest.mark.parametrize(("running", "after"), [(3.0, 0), (9.0, 1)])
+def test_a_second_role_comes_back_when_the_first_may_not_grow(running: float, after: int) -> None:
+    spec = policy(0, 4, names=("prefill", "long", "decode"))
+    roles = role("Prefill", 4, running=running), replace(role("Prefill", 0), name="long"), role("Decode", 2, running=9)
+    found = look(spec, *roles, active=9)["long"]
+    assert (found.after, found.reason) == (after, "Demand" if after else "Idle")
 
 
 def test_a_refused_request_brings_both_roles_back_at_once() -> None:

@@ -42,7 +42,7 @@ class RoleBounds(ApiModel):
 
     name: ShortName = Field(description="Name of a role of the ModelDeployment.")
     min_replicas: int = Field(
-        default=1, ge=0, le=256, description="Least instances; 0 in every role allows none at all."
+        default=1, ge=0, le=256, description="Least instances; 0 allows none while the role is not used."
     )
     max_replicas: int = Field(ge=1, le=256, description="Most instances.")
 
@@ -100,7 +100,7 @@ class ScalingBehavior(ApiModel):
         description="Fewer instances.",
     )
     idle_seconds: int = Field(
-        default=600, ge=1, le=86400, description="Time without a request after which no instance is left, in s."
+        default=600, ge=1, le=86400, description="Time without use after which a role whose least is 0 has none, in s."
     )
 
 
