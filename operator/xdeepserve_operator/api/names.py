@@ -16,6 +16,7 @@ MANAGED_BY = "xdeepserve"
 LABEL_COMPONENT = "app.kubernetes.io/component"  # engine | shell | frontend
 LABEL_DEPLOYMENT = f"{GROUP}/model-deployment"
 LABEL_EXECUTOR = f"{GROUP}/task-executor"
+LABEL_EXECUTOR_UID = f"{GROUP}/task-executor-uid"  # of this life of the name
 LABEL_REPLICA = f"{GROUP}/replica"
 LABEL_GROUP = f"{GROUP}/dp-group"
 LABEL_ROLE = f"{GROUP}/role"  # Prefill | Decode

@@ -50,5 +50,6 @@ def executor_labels(executor: Mapping[str, Any]) -> dict[str, str]:
 
 
 def instance_labels(executor: Mapping[str, Any], replica: int) -> dict[str, str]:
-    """Labels of what belongs to one replica."""
-    return {**executor_labels(executor), names.LABEL_REPLICA: str(replica)}
+    """Labels of what belongs to one replica, and goes with this life of the TaskExecutor."""
+    uid = {names.LABEL_EXECUTOR_UID: executor["metadata"]["uid"]}
+    return {**executor_labels(executor), **uid, names.LABEL_REPLICA: str(replica)}

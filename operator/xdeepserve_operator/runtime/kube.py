@@ -9,7 +9,7 @@ exceed the line limit of the HTTP library. Errors carry the API server's own rea
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,8 @@ from xdeepserve_operator.runtime.resources import Resource
 
 Object = dict[str, Any]
 PAGE = 500
+DELETED_PAGE = 100  # objects that one request deletes: it must end while the Lease holds
+METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 TIMEOUT = aiohttp.ClientTimeout(total=30)
 BUSY_TRIES = 5
 BUSY_SECONDS = 5.0  # longest wait between two tries
@@ -153,8 +155,7 @@ class KubeApi:
 
     async def list_metadata(self, resource: Resource, *, labels: str = "") -> Sequence[Object]:
         """Reads names and uids of a collection in all namespaces, without the objects' contents."""
-        accept = {"Accept": "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"}
-        return (await self._list(resource, None, _query(labelSelector=labels), accept))[0]
+        return (await self._list(resource, None, _query(labelSelector=labels), {"Accept": METADATA_ONLY}))[0]
 
     async def _list(
         self, resource: Resource, namespace: str | None, query: dict[str, str], headers: dict[str, str]
@@ -267,6 +268,28 @@ class KubeApi:
             await self._object("delete", "DELETE", resource, resource.path(namespace, name), json=options)
         except NotFound:
             return
+
+    async def delete_collection(
+        self, resource: Resource, namespace: str, labels: Mapping[str, str], more: str = ""
+    ) -> str | None:
+        """Deletes a page of the objects with all ``labels``, in the background; what to pass as ``more`` for the next.
+
+        None after the last page. ValueError without labels: nobody means everything.
+        """
+        if not labels:
+            raise ValueError(f"a deletion of all {resource.plural} of {namespace} was asked for")
+        selector = ",".join(f"{name}={value}" for name, value in labels.items())
+        query = _query(labelSelector=selector, limit=str(DELETED_PAGE), **{"continue": more})
+        answer = await self._object(
+            "deletecollection",
+            "DELETE",
+            resource,
+            resource.path(namespace),
+            params=query,
+            headers={"Accept": METADATA_ONLY},
+            json={"propagationPolicy": "Background"},
+        )
+        return answer["metadata"].get("continue") or None
 
     async def _object(self, verb: str, method: str, resource: Resource, path: str, **options: Any) -> Object:
         self.on_call(verb, resource.plural)

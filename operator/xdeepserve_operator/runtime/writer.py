@@ -10,7 +10,7 @@ Every answer goes into the store at once: a reconciler reads its own writes.
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -155,6 +155,13 @@ class Writer:
                     grace_seconds=grace_seconds,
                     uid=metadata["uid"],
                 )
+
+    async def delete_all(self, kind: str, namespace: str, labels: Mapping[str, str]) -> None:
+        """Deletes all objects with these labels, page by page; each page is a write of its own."""
+        more: str | None = ""
+        while more is not None:
+            async with self._fenced():
+                more = await self._api.delete_collection(RESOURCES[kind], namespace, labels, more)
 
     def forget(self, uid: str) -> None:
         """Drops what is remembered of an object that is gone."""

@@ -11,25 +11,26 @@ class Recorder:
     """A cluster that only takes deletions."""
 
     def __init__(self) -> None:
-        self.deleted: list[str] = []
+        self.deleted: list[tuple[str, str]] = []
 
-    async def delete(self, kind: str, obj: dict[str, Any], **_: Any) -> None:
-        self.deleted.append(obj["metadata"]["name"])
+    async def delete_all(self, kind: str, namespace: str, labels: dict[str, str]) -> None:
+        assert (namespace, labels.keys()) == ("n", {names.LABEL_EXECUTOR_UID})
+        self.deleted.append((kind, labels[names.LABEL_EXECUTOR_UID]))
 
 
-def make(kind: str, name: str, *owners: str, group: str = "", leaving: bool = False) -> dict[str, Any]:
+def make(kind: str, name: str, *owners: str, life: str = "first", leaving: bool = False) -> dict[str, Any]:
     metadata: dict[str, Any] = {
         "name": name,
         "namespace": "n",
         "uid": name,
         "resourceVersion": "1",
-        "labels": {names.LABEL_EXECUTOR: "te", names.LABEL_GROUP: group},
+        "labels": {names.LABEL_EXECUTOR: "te", names.LABEL_EXECUTOR_UID: life},
         "ownerReferences": [{"kind": owner, "name": "x", "uid": "y"} for owner in owners],
     }
     return {"kind": kind, "metadata": metadata | ({"deletionTimestamp": "now"} if leaving else {})}
 
 
-async def swept(*objects: dict[str, Any]) -> list[str]:
+async def swept(*objects: dict[str, Any]) -> list[tuple[str, str]]:
     store, cluster = Store(), Recorder()
     for obj in objects:
         store.put(obj["kind"], obj)
@@ -37,23 +38,33 @@ async def swept(*objects: dict[str, Any]) -> list[str]:
     return cluster.deleted
 
 
-async def test_engines_and_shells_of_a_deleted_executor_go():
+async def test_engines_shells_and_groups_of_a_deleted_executor_go_in_a_request_a_kind() -> None:
     assert await swept(
         make("DPGroup", "g0", "TaskExecutor"),
-        make("Pod", "engine-0", "DPGroup", group="g0"),
-        make("Pod", "engine-1", "DPGroup", group="gone"),
+        make("DPGroup", "g1", "TaskExecutor"),
+        make("Pod", "engine-0", "DPGroup"),
         make("Pod", "shell", "TaskExecutor"),
-    ) == ["engine-0", "engine-1", "shell"]
+    ) == [("Pod", "first"), ("DPGroup", "first")]
 
 
-async def test_what_was_orphaned_and_what_ends_already_is_left_alone():
-    assert (
-        await swept(
-            make("DPGroup", "g0"),
-            make("Pod", "engine-0", "DPGroup", group="g0"),
-            make("Pod", "engine-1", group="gone"),
-            make("Pod", "shell"),
-            make("Pod", "ending", "DPGroup", group="gone", leaving=True),
-        )
-        == []
-    )
+async def test_every_life_is_named_by_itself() -> None:
+    assert await swept(make("Pod", "engine-0", "DPGroup"), make("Pod", "engine-1", "DPGroup", life="second")) == [
+        ("Pod", "first"),
+        ("Pod", "second"),
+    ]
+
+
+async def test_what_ends_already_is_not_ended_again() -> None:
+    assert await swept(make("Pod", "ending", "DPGroup", leaving=True)) == []
+
+
+async def test_a_life_with_orphans_is_left_to_the_garbage_collector() -> None:
+    assert await swept(
+        make("DPGroup", "g0"),
+        make("Pod", "engine-0", "DPGroup"),
+        make("Pod", "engine-1", "DPGroup", life="second"),
+    ) == [("Pod", "second")]
+
+
+async def test_what_nobody_labelled_is_not_swept() -> None:
+    assert await swept(make("Pod", "foreign", "DPGroup", life="")) == []

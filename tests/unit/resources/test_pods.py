@@ -148,6 +148,7 @@ def test_an_engine_is_found_by_its_labels_and_goes_with_its_group() -> None:
         names.LABEL_COMPONENT: "engine",
         names.LABEL_DEPLOYMENT: "chat",
         names.LABEL_EXECUTOR: "chat-decode",
+        names.LABEL_EXECUTOR_UID: "te-uid",
         names.LABEL_ROLE: "Decode",
         names.LABEL_REPLICA: "1",
         names.LABEL_GROUP: "chat-decode-1-dp3",
