@@ -202,6 +202,8 @@ class ApiServer:
             if key in self.objects:
                 return _status(409, "AlreadyExists", f"{key} already exists")
             return self._answer(request, self._store(key, target.resource, body), 201)
+        if request.method == "DELETE" and not target.name:
+            return self._delete_collection(request, target)
         if request.method == "DELETE":
             return self._delete(request, target, current, body)
         kind = request.headers.get("Content-Type", "")
@@ -231,6 +233,15 @@ class ApiServer:
         del self.objects[target.key]
         self._say("DELETED", target.resource, current)
         return self._answer(request, {"kind": "Status", "status": "Success"})
+
+    def _delete_collection(self, request: web.Request, target: Target) -> web.Response:
+        start, found = request.query.get("continue", ""), sorted(self.objects.items())
+        keys = [key for key, obj in found if self._matches(request, target, key, obj) and "/".join(key) > start]
+        limit = int(request.query.get("limit", "0")) or len(keys)
+        for key in keys[:limit]:
+            self._say("DELETED", target.resource, self.objects.pop(key))
+        metadata = {"continue": "/".join(keys[limit - 1])} if len(keys) > limit else {}
+        return self._answer(request, {"kind": f"{target.resource.kind}List", "metadata": metadata, "items": None})
 
     def _answer(self, request: web.Request, body: Object, status: int = 200) -> web.Response:
         self.written.append((request.method, request.path))

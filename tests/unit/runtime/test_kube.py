@@ -72,6 +72,24 @@ async def test_another_life_of_a_name_is_not_deleted(server: ApiServer, api: Kub
     assert len(server.objects) == 1
 
 
+async def test_a_collection_is_deleted_by_label_and_page_by_page(server: ApiServer, api: KubeApi, monkeypatch):
+    monkeypatch.setattr(kube, "DELETED_PAGE", 10)
+    for number in range(50):
+        server.put(PODS, pod(f"p{number:02}", app="a" if number % 2 else "b"))
+    more = await api.delete_collection(PODS, "n", {"app": "a"})
+    assert len(server.objects) == 40
+    while more:
+        more = await api.delete_collection(PODS, "n", {"app": "a"}, more)
+    assert [name for _, _, name in sorted(server.objects)] == [f"p{number:02}" for number in range(0, 50, 2)]
+    assert len(server.writes_to("pods")) == 3
+
+
+async def test_nobody_deletes_everything(server: ApiServer, api: KubeApi):
+    with pytest.raises(ValueError, match="all pods of n"):
+        await api.delete_collection(PODS, "n", {})
+    assert server.requests == []
+
+
 async def test_apply_creates_and_merges(server: ApiServer, api: KubeApi):
     body = {"metadata": {"name": "g", "namespace": "n"}, "spec": {"node": "s0"}}
     first = await api.apply(DPGROUPS, body, field_manager="me")

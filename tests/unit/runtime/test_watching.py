@@ -61,24 +61,20 @@ async def watching(api: KubeApi, world: World) -> AsyncIterator[None]:
     settings = watches.settings()
     settings.watching.reconnect_backoff = 0.05
     settings.networking.error_backoffs = [0.05] * 20
-    stop = asyncio.Event()
     running = asyncio.create_task(
         kopf.operator(
             registry=watches.registry_for(api, world.cache),
             settings=settings,
             clusterwide=True,
             standalone=True,
-            stop_flag=stop,
         )
     )
     following = asyncio.create_task(world.cache.follow())
     try:
         yield
     finally:
-        stop.set()
-        await asyncio.wait([running], timeout=10)
-        running.cancel()
-        following.cancel()
+        for task in (running, following):  # told to stop, the framework would wait 5 s for all tasks there are
+            task.cancel()
         await asyncio.gather(running, following, return_exceptions=True)
 
 
