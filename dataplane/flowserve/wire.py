@@ -58,6 +58,7 @@ class Limits(WireModel):
     prefill_chunk_tokens: int = Field(default=512, ge=16, le=16_384)
     kv_block_tokens: int = Field(default=32, ge=1, le=1024)
     kv_blocks: int = Field(default=512, ge=1, le=1_048_576)
+    speculative_tokens: int = Field(default=0, ge=0, le=8)  # MTP drafts an iteration; prefill and decode alike
     prefix_cache: bool = True  # prefill engines keep the KV of finished prompts for those that begin alike
     max_ranks: int = Field(default=8, ge=1, le=MAX_RANKS)  # largest membership
     collective_timeout_seconds: float = Field(default=5.0, gt=0, le=600)  # a peer this late is lost
@@ -198,6 +199,7 @@ class ShellStatus(WireModel):
     epoch: int = Field(default=0, ge=0)  # of the membership it spreads; 0 when it has none
     ranks: tuple[RankReport, ...] = ()
     ready: bool = False  # every member serves in this epoch
+    refused_order: Text = ""  # why a rank did not take the last order to move experts; see ``flowserve.wire_experts``
 
 
 class Target(WireModel):

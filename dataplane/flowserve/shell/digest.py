@@ -15,7 +15,14 @@ _MOVING = {"iterations", "kv_usage"}
 
 def digest(status: ShellStatus) -> str:
     """The ETag, with its quotes."""
-    facts = [status.instance, status.incarnation, status.epoch, status.ready, *map(_facts, status.ranks)]
+    facts = [
+        status.instance,
+        status.incarnation,
+        status.epoch,
+        status.ready,
+        status.refused_order,
+        *map(_facts, status.ranks),
+    ]
     return f'"{hashlib.sha256(repr(facts).encode()).hexdigest()[:32]}"'
 
 

@@ -18,9 +18,20 @@ from pydantic import ValidationError
 
 from flowserve.control import Unavailable
 from flowserve.epoch import Refused, supersedes
+from flowserve.shell.experts import Experts
 from flowserve.shell.heartbeats import Heartbeats, behind
 from flowserve.shell.picker import Picker
-from flowserve.wire import DispatchReply, EngineStatus, Membership, Roster, RosterEntry, ShellConfig, ShellStatus
+from flowserve.wire import (
+    DispatchReply,
+    EngineStatus,
+    Member,
+    Membership,
+    Roster,
+    RosterEntry,
+    ShellConfig,
+    ShellStatus,
+)
+from flowserve.wire_experts import ExpertOrder, ExpertWatch
 
 SILENT_BEATS = 3  # a rank that missed so many heartbeats gets no new requests
 UNSETTLED_SECONDS = 0.1  # between heartbeats while some rank does not serve yet
@@ -47,6 +58,7 @@ class Shell:
         self._picker = Picker(clock)
         self._listeners: dict[RosterEntry, asyncio.Task[None]] = {}
         self._news = asyncio.Event()
+        self._experts = Experts(self._incarnation, self._serving, self._get, clock)
 
     @property
     def ready(self) -> bool:
@@ -61,6 +73,7 @@ class Shell:
             epoch=self._membership.epoch if self._membership else 0,
             ranks=self._heartbeats.reports(),
             ready=self.ready,
+            refused_order=self._experts.refusal,
         )
 
     def follow(self, roster: Roster) -> None:
@@ -80,8 +93,7 @@ class Shell:
             log.info("membership", epoch=membership.epoch, ranks=len(membership.members))
             self._membership = membership
             self._picker.forget({member.incarnation for member in membership.members})
-            news, self._news = self._news, asyncio.Event()
-            news.set()
+            self._tell()
 
     def dispatch(self) -> DispatchReply:
         """The rank that shall take the next request. Raises Unavailable."""
@@ -94,12 +106,44 @@ class Shell:
             host=member.host, api_port=member.api_port, rank=member.rank, incarnation=member.incarnation
         )
 
+    @property
+    def experts(self) -> Experts:
+        """What the shell knows of the load of routed experts."""
+        return self._experts
+
+    def watch_experts(self, watch: ExpertWatch) -> None:
+        """Counts the load of experts from now on. Raises Refused for another instance."""
+        self._check_instance(watch.instance)
+        self._experts.watch(watch)
+
+    def move_experts(self, order: ExpertOrder) -> None:
+        """Sends a change of placement to all members, until they have it. Raises Refused."""
+        self._check_instance(order.instance)
+        self._experts.order(order, self._membership.epoch if self._membership else 0)
+        self._tell()
+
+    def call_off(self, version: int) -> None:
+        """Takes a change of placement back, if it is still on its way."""
+        self._experts.call_off(version)
+        self._tell()
+
     async def close(self) -> None:
         """Stops listening."""
         tasks = list(self._listeners.values())
         for task in tasks:
             task.cancel()
+        if (counting := self._experts.close()) is not None:
+            tasks.append(counting)
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _tell(self) -> None:
+        """Makes all listeners ask, and tell, at once."""
+        news, self._news = self._news, asyncio.Event()
+        news.set()
+
+    def _serving(self) -> list[Member]:
+        membership = self._membership
+        return [each.member for each in self._heartbeats.serving(membership)] if membership else []
 
     def _check_instance(self, instance: str) -> None:
         if instance != self._config.instance:
@@ -112,7 +156,9 @@ class Shell:
             try:
                 status = await self._call("GET", entry, "/v1/status")
                 if self._membership is not None and behind(status, self._membership):
-                    await self._call("PUT", entry, "/v1/membership", self._membership.model_dump_json())
+                    status = await self._call("PUT", entry, "/v1/membership", self._membership.model_dump_json())
+                if (due := self._experts.due(status)) is not None:
+                    await self._tell_experts(entry, *due)
                 complaint = ""
             except (aiohttp.ClientError, OSError):
                 pass  # silence speaks for itself
@@ -125,6 +171,21 @@ class Shell:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max(pause, 0.01)):
                     await news.wait()
+
+    async def _tell_experts(self, entry: RosterEntry, method: str, path: str, body: str | None) -> None:
+        try:
+            await self._call(method, entry, path, body)
+        except RankRefuses as error:
+            self._experts.refusal = f"rank {entry.rank}: {error}"[:1024]
+            raise
+
+    async def _get(self, member: Member, path: str) -> bytes:
+        url = f"http://{member.host}:{member.control_port}{path}"
+        async with self._session.get(url) as response:
+            answer = await response.read()
+            if response.status != 200:
+                raise Unavailable(f"GET {path}: HTTP {response.status}: {answer.decode(errors='replace')}")
+        return answer
 
     async def _call(self, method: str, entry: RosterEntry, path: str, body: str | None = None) -> EngineStatus:
         url = f"http://{entry.host}:{entry.control_port}{path}"
