@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias, runtime_checkable
 
-from xccl.memory import Buffer, RemoteMemory
+from xccl.memory import Buffer, MappedMemory, RemoteMemory
 from xccl.steps import Steps
 
 
@@ -66,7 +66,7 @@ class Batching(Protocol):
 
 def batch(memory: RemoteMemory, operations: Sequence[Operation]) -> Steps[list[int]]:
     """Carry out `operations` in order; returns the words that loads and adds give. Raises what `memory` raises."""
-    if isinstance(memory, Batching):
+    if not isinstance(memory, MappedMemory) and isinstance(memory, Batching):
         return (yield from memory.batch(operations))
     words = []
     for operation in operations:

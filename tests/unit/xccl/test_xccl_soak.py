@@ -21,7 +21,7 @@ from xccl_world import SMALL, exit_status, fork
 
 from xccl import Endpoint, Group, Network, Peer, XcclError, arun, sweep
 
-SECONDS = float(os.environ.get("XCCL_SOAK_SECONDS", "4"))
+SECONDS = float(os.environ.get("XCCL_SOAK_SECONDS", "2"))
 RANKS = 4
 LAYERS = 3  # verified in an epoch before its dies may die
 PATIENCE = 30.0
