@@ -12,7 +12,7 @@ from xdeepserve_operator.planner.conditions import READY, condition_for, find_co
 from xdeepserve_operator.planner.readiness import Verdict
 
 A = TypeVar("A")
-_ON_THE_WAY = frozenset({"Starting", "Joining", "RoutesPending"})
+_ON_THE_WAY = frozenset({"Starting", "Unschedulable", "Joining", "RoutesPending"})  # the scheduler tells of its own
 _TOLD_BY_READY = _ON_THE_WAY | {"Faulted", "Degraded"}
 REFUSED_SECONDS = 5.0
 CONCURRENT_WRITES = 32  # enough to keep an API server busy, few enough to leave it to others

@@ -43,7 +43,7 @@ STEADY_SECONDS = 1.0  # the fleet's heartbeat while all is well, or while waitin
 UNSETTLED_SECONDS = 0.2
 CALM_SECONDS = 60.0  # a whole pass at least this often, for the event that got lost
 WAITING_SECONDS = 5.0  # room that appears is an event; this is for the one that got lost
-_SLOW_REASONS = frozenset({"InsufficientDies", "ModelLoadFailed"})
+_SLOW_REASONS = frozenset({"InsufficientDies", "ModelLoadFailed", "Unschedulable"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,15 @@ def parse_time(text: str | None) -> datetime | None:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
+def seconds_since(moment: datetime, now: datetime) -> float:
+    """How long ago a stored moment was; never negative.
+
+    One that lies ahead means that the clock was set back since: it counts as its distance, so that what waits for a
+    deadline waits longer by no more than the jump, and not for ever when nobody can tell how far it was.
+    """
+    return abs((now - moment).total_seconds())
+
+
 def find_condition(obj: Mapping[str, Any], kind: str) -> Mapping[str, Any] | None:
     """The condition of type ``kind`` in an object's status."""
     conditions: Iterable[Mapping[str, Any]] = obj.get("status", {}).get("conditions") or ()

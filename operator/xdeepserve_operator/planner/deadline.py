@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any
 
 from xdeepserve_operator.api.v1alpha1.base import RoleType
-from xdeepserve_operator.planner.conditions import find_condition, parse_time
+from xdeepserve_operator.planner.conditions import find_condition, parse_time, seconds_since
 from xdeepserve_operator.planner.executorstatus import PLACED
 from xdeepserve_operator.planner.gang import Waiting
 from xdeepserve_operator.planner.instance import InstanceView
@@ -44,7 +44,7 @@ def resting(executor: Mapping[str, Any], timeout_seconds: int, now: datetime) ->
     """What a TaskExecutor that gave its dies back less than ``timeout_seconds`` ago waits for."""
     placed = find_condition(executor, PLACED) or {}
     since = parse_time(placed.get("lastTransitionTime"))
-    if placed.get("reason") != "GaveBack" or since is None or (now - since).total_seconds() >= timeout_seconds:
+    if placed.get("reason") != "GaveBack" or since is None or seconds_since(since, now) >= timeout_seconds:
         return None
     return Waiting(str(placed["message"]).partition("; ")[2], "GaveBack")
 
@@ -78,7 +78,7 @@ def _late(view: InstanceView, timeout_seconds: int, now: datetime) -> str:
     groups = [rank.group for rank in view.ranks if rank.group is not None]
     if not on_trial(view) or not groups:
         return ""
-    if (now - min(group.created for group in groups)).total_seconds() < timeout_seconds:
+    if seconds_since(min(group.created for group in groups), now) < timeout_seconds:
         return ""
     for rank in view.ranks:
         if rank.group is not None and (rank.pod is None or not rank.pod.node):

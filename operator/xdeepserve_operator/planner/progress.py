@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any
 
 from xdeepserve_operator.api.v1alpha1.update import Pace
-from xdeepserve_operator.planner.conditions import find_condition, parse_time
+from xdeepserve_operator.planner.conditions import find_condition, parse_time, seconds_since
 from xdeepserve_operator.planner.goal import Goal
 from xdeepserve_operator.planner.instance import InstanceView
 from xdeepserve_operator.planner.readiness import Verdict
@@ -44,10 +44,11 @@ def progress_of(
         return Progress(time if same else now, done, Verdict(True, "Complete", f"revision {goal.target} is rolled out"))
     if goal.paused:
         return Progress(time, done, Verdict(True, "Paused", f"{text}; set spec.rollout.paused to false to go on"))
+    time = min(time, now)  # after a clock was set back it counts anew
     if not same or reason == "Paused" or done > int(status.get("updatedReadyReplicas", 0)):
         time = now
     text = f"{text}; {hindrance}" if hindrance else text
-    if (now - time).total_seconds() >= pace.progress_deadline_seconds:
+    if seconds_since(time, now) >= pace.progress_deadline_seconds:
         text = f"no step for {pace.progress_deadline_seconds} s; {text}"
         return Progress(time, done, Verdict(False, "ProgressDeadlineExceeded", text))
     return Progress(time, done, Verdict(True, "Progressing", text))

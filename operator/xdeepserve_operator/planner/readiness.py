@@ -7,6 +7,7 @@ the reason:
 |------------------|---------------------------------------------------------------------------------|
 | ModelLoadFailed  | an engine says that its checkpoint or configuration cannot be used              |
 | InsufficientDies | a replica has no place for lack of dies, or its gang gave its dies back         |
+| Unschedulable    | a replica has its place, and the scheduler does not let a pod go there          |
 | Faulted          | a replica that served lost something, and no other replica serves               |
 | Degraded         | the same, while another replica serves                                          |
 | Updating         | a replica runs an old revision, or its replacement is on the way                |
@@ -24,9 +25,19 @@ from xdeepserve_operator.planner.gang import Waiting
 from xdeepserve_operator.planner.goal import Goal
 from xdeepserve_operator.planner.instance import InstanceView
 from xdeepserve_operator.planner.membership import Wait, membership_for
+from xdeepserve_operator.planner.recovery import UNSCHEDULABLE
 
 _AFTER_SERVICE = frozenset({"Ready", "Degraded", "Faulted"})
-_WORST_FIRST = ("ModelLoadFailed", "InsufficientDies", "Faulted", "Degraded", "Updating", "Starting", "Joining")
+_WORST_FIRST = (
+    "ModelLoadFailed",
+    "InsufficientDies",
+    "Unschedulable",
+    "Faulted",
+    "Degraded",
+    "Updating",
+    "Starting",
+    "Joining",
+)
 _WAIT_REASONS = ("GaveBack", "InsufficientDies", "Placing")
 _BEING_PLACED = Waiting("being placed", "Placing")
 
@@ -93,7 +104,8 @@ def _stage(
             return Verdict(False, "ModelLoadFailed", f"{rank.pod.name}: {rank.pod.error}")
     if view.faults:
         text = view.faults[0].message + (f"; {waiting[replica].message}" if replica in waiting else "")
-        return Verdict(False, "Faulted", f"{view.name}: {text}")
+        unschedulable = all(fault.reason == UNSCHEDULABLE for fault in view.faults)
+        return Verdict(False, UNSCHEDULABLE if unschedulable else "Faulted", f"{view.name}: {text}")
     if view.leaving is not None:
         return Verdict(False, "Updating", f"{view.name} finishes its requests before it is replaced")
     if not goal.fits(replica, view.revision):
@@ -106,6 +118,9 @@ def _stage(
     text = step.reason if isinstance(step, Wait) else "not every rank serves yet"
     pods = [*(rank.pod for rank in view.ranks), view.shell]
     text = next((f"{pod.name}: {pod.stuck}" for pod in pods if pod is not None and pod.stuck), text)
+    waits = next((pod.name for pod in pods if pod is not None and pod.unschedulable_since is not None), None)
+    if waits is not None:
+        return Verdict(False, UNSCHEDULABLE, f"{view.name}: the scheduler finds no server for {waits}")
     if view.epoch > 0 and returning:
         return Verdict(False, "Faulted", f"{view.name}: coming back, {text}")
     return Verdict(False, "Starting" if isinstance(step, Wait) else "Joining", f"{view.name}: {text}")

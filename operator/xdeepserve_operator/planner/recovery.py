@@ -24,8 +24,11 @@ from datetime import datetime
 
 from flowserve.wire import RankReport
 from xdeepserve_operator.api import names
+from xdeepserve_operator.planner.conditions import seconds_since
 from xdeepserve_operator.planner.pods import PodView
 from xdeepserve_operator.planner.servers import Health
+
+UNSCHEDULABLE = "Unschedulable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +81,10 @@ def judge(
             if pod.running_since is None:
                 if member:
                     return Fault("Crashed", f"{pod.name} on {pod.node} is down and was a member")
-            elif (now - pod.running_since).total_seconds() > limit:
+            elif seconds_since(pod.running_since, now) > limit:
                 return Fault("Hung", f"{pod.name} on {pod.node} runs and does not answer")
     if pod.unschedulable_since is not None:
-        waited = (now - pod.unschedulable_since).total_seconds()
+        waited = seconds_since(pod.unschedulable_since, now)
         if waited > patience.unschedulable:
-            return Fault("Unschedulable", f"{pod.name} does not get its dies from the scheduler")
+            return Fault(UNSCHEDULABLE, f"{pod.name} does not get its dies from the scheduler")
     return None

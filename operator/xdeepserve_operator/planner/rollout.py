@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from xdeepserve_operator.api.v1alpha1.update import LeaveReason
+from xdeepserve_operator.planner.conditions import seconds_since
 from xdeepserve_operator.planner.goal import Goal
 from xdeepserve_operator.planner.instance import InstanceView
 
@@ -72,7 +73,7 @@ def is_gone(view: InstanceView, drain_seconds: int, now: datetime) -> bool:
     """Whether a replica that leaves has nothing left to finish, or no more time."""
     if view.leaving is None:
         return False
-    waited = (now - view.leaving.since).total_seconds()
+    waited = seconds_since(view.leaving.since, now)
     return not view.ready or waited >= drain_seconds or (waited >= NOTICE_SECONDS and view.idle)
 
 

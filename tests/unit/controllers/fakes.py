@@ -38,6 +38,10 @@ class FakeClock:
         self._now += timedelta(seconds=seconds)
         self._seconds += seconds
 
+    def jump(self, by: timedelta) -> None:
+        """The clock is set to another time of day."""
+        self._now += by
+
 
 class FakeApi:
     """Implements Store and Cluster. ``writes`` lists what really changed; ``before_write`` is told of each."""

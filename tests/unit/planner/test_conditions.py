@@ -2,7 +2,7 @@ from datetime import timedelta
 
 import pytest
 
-from xdeepserve_operator.planner.conditions import condition_for, format_time, is_true, parse_time
+from xdeepserve_operator.planner.conditions import condition_for, format_time, is_true, parse_time, seconds_since
 
 from .builders import NOW, Object
 
@@ -50,3 +50,8 @@ def test_times_keep_milliseconds() -> None:
     moment = NOW + timedelta(milliseconds=250)
     assert format_time(moment) == "2025-01-01T12:00:00.250Z"
     assert parse_time(format_time(moment)) == moment
+
+
+def test_a_moment_ahead_counts_as_its_distance() -> None:
+    assert seconds_since(NOW - timedelta(seconds=5), NOW) == 5
+    assert seconds_since(NOW + timedelta(hours=1), NOW) == 3600, "the clock was set back"

@@ -10,7 +10,7 @@ from xdeepserve_operator.planner.pods import EngineError
 from xdeepserve_operator.planner.readiness import executor_verdict, placed_verdict
 from xdeepserve_operator.planner.recovery import Fault
 
-from .builders import instance, status
+from .builders import NOW, instance, status
 
 UP = instance(status(0, epoch=1, state="Serving"), epoch=1, ready=True)
 SECOND = instance(status(0, epoch=1, state="Serving"), epoch=1, ready=True, replica=1)
@@ -110,6 +110,21 @@ def test_no_replica_asked_for_is_ready_and_leftovers_do_not_count() -> None:
 def test_placed(views: list[InstanceView], waiting: dict[int, Waiting], reason: str) -> None:
     found = placed_verdict(views, 2, waiting)
     assert (found.holds, found.reason) == (reason == "Placed", reason)
+
+
+def test_a_pod_that_the_scheduler_refuses_is_told_apart_from_a_fault_and_from_a_start() -> None:
+    view = instance(None)
+    rank = view.ranks[0]
+    assert rank.pod is not None
+    pending = replace(rank, pod=replace(rank.pod, node="", unschedulable_since=NOW))
+    told = "Unschedulable: 0 of 1 instances serve; te-0: the scheduler finds no server for te-0-dp0-0"
+    assert verdict(replace(view, ranks=(pending,))) == told
+    late = Fault("Unschedulable", "te-0-dp0-0 does not get its dies from the scheduler")
+    assert verdict(instance(None, fault=late)).startswith(
+        "Unschedulable: 0 of 1 instances serve; te-0: te-0-dp0-0 does"
+    )
+    beside = instance(None, fault=late, replica=1)
+    assert verdict(UP, beside, wanted=2).startswith("Unschedulable: 1 of 2"), "nothing that served was lost"
 
 
 def test_a_pod_that_cannot_start_is_named() -> None:
