@@ -72,6 +72,7 @@ class ReconcileLoop:
     async def _work(self, key: Key, news: bool) -> None:
         failed, again_after = True, None
         started = self._monotonic()
+        structlog.contextvars.bind_contextvars(**key._asdict())  # of this task: every line of the pass names the object
         try:
             async with asyncio.timeout(RECONCILE_SECONDS):
                 reconciler, named = self._reconcilers[key.kind], (key.namespace or None, key.name)
@@ -81,15 +82,9 @@ class ReconcileLoop:
                     again_after = await reconciler.reconcile(*named)
             failed = False
         except ApiError as error:
-            logger.info(
-                "reconcile refused",
-                **key._asdict(),
-                status=error.status,
-                reason=error.reason,
-                message=error.message,
-            )
+            logger.info("reconcile refused", status=error.status, reason=error.reason, message=error.message)
         except Exception:
-            logger.exception("reconcile failed", **key._asdict())
+            logger.exception("reconcile failed")
         finally:
             self._last_done = self._monotonic()
             seconds = self._last_done - started

@@ -6,8 +6,10 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+import structlog
 
 from xdeepserve_operator.runtime.loop import WORKERS, ReconcileLoop
+from xdeepserve_operator.runtime.metrics import REGISTRY
 
 
 class Calm:
@@ -89,3 +91,40 @@ async def test_as_many_passes_wait_at_once_as_there_are_workers(running: list[as
     async with asyncio.timeout(5):
         while len(loop.queue) or loop.queue.overdue(3600):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
+
+
+class Broken:
+    """Says something, then fails."""
+
+    kind = "SuperPod"
+
+    async def reconcile(self, namespace: str | None, name: str) -> None:
+        structlog.get_logger("somewhere.deep").info("looking")
+        raise RuntimeError("no such luck")
+
+
+async def test_every_line_of_a_pass_names_its_object_and_failures_are_counted(running: list[asyncio.Task[None]]):
+    loop = ReconcileLoop([Broken()])
+    before = figures()
+    with structlog.testing.capture_logs(processors=[structlog.contextvars.merge_contextvars]) as lines:
+        loop.mark("SuperPod", None, "pod-a")
+        running.append(asyncio.create_task(loop.run()))
+        async with asyncio.timeout(5):
+            while len(lines) < 2:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+    assert [(one["event"], one["kind"], one["name"]) for one in lines[:2]] == [
+        ("looking", "SuperPod", "pod-a"),
+        ("reconcile failed", "SuperPod", "pod-a"),
+    ]
+    assert structlog.contextvars.get_contextvars() == {}, "the next pass has nothing of this one"
+    after = figures()
+    assert after["xdeepserve_reconcile_total", "error"] == before.get(("xdeepserve_reconcile_total", "error"), 0) + 1
+    assert ("xdeepserve_reconcile_duration_seconds_count", "") in after
+    assert ("xdeepserve_workqueue_depth", "") in after
+
+
+def figures() -> dict[tuple[str, str], float]:
+    """What is counted of SuperPods, by name and result."""
+    samples = (one for family in REGISTRY.collect() for one in family.samples)
+    mine = (one for one in samples if one.labels.get("kind", "SuperPod") == "SuperPod")
+    return {(one.name, one.labels.get("result", "")): one.value for one in mine}
