@@ -1,12 +1,14 @@
-"""Decode: fetch the KV of a finished prefill when there is room for it, then one token an iteration."""
+"""Decode: fetch the KV of a finished prefill when there is room for it, then go on, one token an iteration or more."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import NoReturn
 
+from flowserve.engine.decoding import Decoding
+from flowserve.engine.drafting import MtpDrafter
 from flowserve.engine.loading import Runtime
-from flowserve.engine.role import Advance, Refuse, as_array
+from flowserve.engine.role import Advance, Refuse
 from flowserve.engine.scheduler import Scheduler
 from flowserve.engine.sequence import Chosen, Sequence, Stage
 from flowserve.model import Experts
@@ -27,13 +29,15 @@ class Decode:
         send: Callable[[FromEngine], None],
         changed: Callable[[], None],
     ) -> None:
-        self.most = runtime.model.max_batch
+        self.most = runtime.max_batch
         self._runtime = runtime
         self._scheduler = scheduler
         self._puller = puller
         self._send = send
         self._changed = changed
         self._ends = frozenset(runtime.config.eos_token_ids)
+        drafter = MtpDrafter(runtime.model, runtime.mtp, runtime.drafts) if runtime.mtp else None
+        self._decoding = Decoding(runtime.model, self._ends, drafter)
 
     def room(self, request: GenerateRequest) -> int:
         if request.ticket is None or request.first_token is None:
@@ -53,24 +57,21 @@ class Decode:
         return Stage.FETCHING
 
     def step(self, batch: list[Sequence], experts: Experts) -> Steps[list[Advance]]:
-        tokens = as_array([sequence.tokens[-1] for sequence in batch])
-        positions = as_array([sequence.computed for sequence in batch])
-        logits = yield from self._runtime.model.decode(tokens, positions, [each.kv for each in batch], experts)
-        return [Advance(sequence, 1, sequence.choose(row)) for sequence, row in zip(batch, logits, strict=True)]
+        return self._decoding.step(batch, experts)
 
     def deliver(self, sequence: Sequence) -> None:
-        index = sequence.answered - 1
-        reason = sequence.finish_reason(self._ends)
-        logprobs = tuple(sequence.logprobs[index:])
+        index, reason = sequence.delivered, sequence.finish_reason(self._ends)
+        tokens, logprobs = sequence.tokens[index - sequence.answered :], sequence.logprobs[index:]
         self._send(
             Tokens(
                 key=sequence.key,
                 index=index,
-                tokens=(sequence.tokens[-1],),
-                logprobs=logprobs,
+                tokens=tuple(tokens),
+                logprobs=tuple(logprobs),
                 finish_reason=reason,
             )
         )
+        sequence.delivered = sequence.answered
         if reason is not None:
             self._scheduler.release(sequence)
             self._changed()
@@ -91,7 +92,7 @@ class Decode:
             assert request.first_token is not None
             sequence.kv.load(pulled.rows)
             first = Chosen(request.first_token, request.first_logprobs)
-            Advance(sequence, len(sequence.tokens), first).commit()
+            Advance(sequence, len(sequence.tokens), (first,)).commit()
             sequence.stage = Stage.RUNNING
             self.deliver(sequence)
         self._changed()

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from flowserve import garbage
-from flowserve.engine.role import Role
+from flowserve.engine.role import Advance, Role
 from flowserve.engine.scheduler import Scheduler
 from flowserve.model import Experts
 from xccl import arun
@@ -21,6 +21,16 @@ class Tally:
     tokens: int = 0  # computed
     looked_up: int = 0  # of prompts, in the prefix cache
     found: int = 0  # there
+    drafted: int = 0  # by MTP, and verified
+    accepted: int = 0  # of those
+
+    def count(self, advances: list[Advance]) -> None:
+        """An iteration that is about to be committed."""
+        self.iterations += 1
+        for advance in advances:
+            self.tokens += advance.computed
+            self.drafted += len(advance.sequence.drafts)
+            self.accepted += max(len(advance.chosen) - 1, 0)
 
 
 @dataclass
@@ -42,13 +52,12 @@ class Iterations:
         batch = self.scheduler.begin(self.role.most)
         try:
             advances = await arun(self.role.step(batch, self.experts), timeout=math.inf)
+            self.tally.count(advances)
             for advance in advances:
                 advance.commit()
         finally:
             remaining = self.scheduler.end()
             self.changed()  # those cancelled meanwhile have left their places to others
-        self.tally.iterations += 1
-        self.tally.tokens += sum(advance.computed for advance in advances)
         for sequence in remaining:
             self.role.deliver(sequence)
         garbage.tidy()

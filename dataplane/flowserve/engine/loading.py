@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from flowserve.cache import BlockPool
-from flowserve.model import CheckpointError, ExpertWeights, Model, UnsupportedModel, Weights
+from flowserve.model import CheckpointError, ExpertWeights, Model, MtpLayer, UnsupportedModel, Weights
 from flowserve.model.checkpoint import INDEX_FILE, SINGLE_FILE
 from flowserve.process import Unusable
 from flowserve.wire import Limits
@@ -18,7 +18,7 @@ from xccl import Layout
 
 
 class Runtime:
-    """The model, its KV pool, and the routed experts that this rank holds at present."""
+    """The model, its MTP layer if it drafts, its KV pool, and the routed experts that this rank holds at present."""
 
     def __init__(self, directory: Path, limits: Limits) -> None:
         """Raises Unusable."""
@@ -27,17 +27,20 @@ class Runtime:
                 raise Unusable("CheckpointMissing", f"{directory}: there is no {' or '.join(names)}")
         with _explained():
             self._weights = Weights.open(directory)
-            self.model = Model(self._weights, limits.max_batch)
+            self.model = Model(self._weights, limits.max_batch * (1 + limits.speculative_tokens))
+            self.mtp = MtpLayer(self._weights) if limits.speculative_tokens else None
+        self.max_batch, self.drafts = limits.max_batch, limits.speculative_tokens
         self.config = self.model.config
         self.max_context = min(limits.max_context_tokens, self.config.max_position_embeddings)
-        self.pool: BlockPool = self.model.new_pool(limits.kv_blocks, limits.kv_block_tokens)
+        self.pool: BlockPool = self.model.new_pool(limits.kv_blocks, limits.kv_block_tokens, mtp=self.mtp is not None)
         self.layout = Layout(
             max_peers=limits.max_ranks,
-            max_tokens=max(limits.max_batch, limits.prefill_chunk_tokens),
+            max_tokens=max(self.model.max_batch, limits.prefill_chunk_tokens),
             hidden=self.config.hidden_size,
             top_k=self.config.num_experts_per_tok,
         )
-        self.experts = ExpertWeights(self._weights, held=())
+        layers = [*self.config.moe_layers, *([self.mtp.number] if self.mtp else [])]
+        self.experts = ExpertWeights(self._weights, held=(), layers=layers)
         self._weights.forget_pages()
 
     def hold(self, held: Mapping[int, Collection[int]]) -> None:

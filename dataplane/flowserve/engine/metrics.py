@@ -21,6 +21,8 @@ def render(model_name: str, status: EngineStatus, tally: Tally) -> str:
     counters = (
         ("vllm:prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache.", tally.looked_up),
         ("vllm:prefix_cache_hits_total", "Prompt tokens found in the prefix cache.", tally.found),
+        ("vllm:spec_decode_num_draft_tokens_total", "Tokens drafted by MTP and verified.", tally.drafted),
+        ("vllm:spec_decode_num_accepted_tokens_total", "Drafted tokens that were accepted.", tally.accepted),
     )
     histogram = [
         sample(f"{TOKENS}_bucket", {**labels, "le": "+Inf"}, status.iterations),

@@ -1,6 +1,9 @@
 """Prefill: the prompt in chunks, the first token, then the KV under a ticket until a decode engine has fetched it.
 
-Finished prompts enter the prefix cache, if there is one: their tokens are committed and will not change any more.
+With MTP, its layer reads the prompt too, so that the decode engine can draft; the drafts are made there.
+Finished prompts enter the prefix cache, if there is one: their tokens are committed and will not change any more. Only
+the MTP layer's last row of a cached prefix depends on the token that followed it then; where another follows, a draft
+may be worse for it, and never a token.
 """
 
 from __future__ import annotations
@@ -72,15 +75,21 @@ class Prefill:
         return Stage.RUNNING
 
     def step(self, batch: list[Sequence], experts: Experts) -> Steps[list[Advance]]:
+        model, mtp = self._runtime.model, self._runtime.mtp
         if not batch:
-            yield from self._runtime.model.idle(experts)
+            yield from model.idle(experts)
+            if mtp is not None:
+                yield from mtp.idle(experts)
             return []
         (sequence,) = batch
         start, prompt = sequence.computed, sequence.tokens
-        chunk = as_array(prompt[start : start + self._chunk])
-        logits = yield from self._runtime.model.prefill(chunk, start, sequence.kv, experts)
-        whole = start + len(chunk) == len(prompt)
-        return [Advance(sequence, len(chunk), sequence.choose(logits) if whole else None)]
+        end = min(start + self._chunk, len(prompt))
+        hidden = yield from model.read(as_array(prompt[start:end]), start, sequence.kv, experts)
+        chosen = (sequence.choose(model.logits(hidden[-1:])[0]),) if end == len(prompt) else ()
+        if mtp is not None:
+            following = as_array([*prompt[start + 1 : end + 1], *(each.token for each in chosen)])
+            yield from mtp.read(model, hidden, following, start, sequence.kv, experts)
+        return [Advance(sequence, end - start, chosen)]
 
     def deliver(self, sequence: Sequence) -> None:
         if not sequence.answered:

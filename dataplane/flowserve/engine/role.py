@@ -23,16 +23,21 @@ class NotNow(Exception):
 
 @dataclass(frozen=True)
 class Advance:
-    """What an iteration did for one sequence: ``computed`` more positions have their KV, ``chosen`` follows them."""
+    """What an iteration did for one sequence: ``computed`` more positions have their KV, ``chosen`` follow them.
+
+    ``drafts`` are guesses at what follows those.
+    """
 
     sequence: Sequence
     computed: int
-    chosen: Chosen | None
+    chosen: tuple[Chosen, ...] = ()
+    drafts: tuple[int, ...] = ()
 
     def commit(self) -> None:
         self.sequence.computed += self.computed
-        if self.chosen is not None:
-            self.sequence.add(self.chosen)
+        for each in self.chosen:
+            self.sequence.add(each)
+        self.sequence.drafts = self.drafts
 
 
 class Role(Protocol):

@@ -7,6 +7,7 @@ it is ``rollback``. On a decode engine the last token has been chosen, and not y
 
 from __future__ import annotations
 
+from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
@@ -31,6 +32,9 @@ class Chosen:
     logprobs: Logprobs | None = None
 
 
+TokenRun = SequenceOf[Chosen]
+
+
 @dataclass(eq=False)
 class Sequence:
     """``key`` names its stream at the output process; ``room`` is how many positions it will need at most."""
@@ -42,6 +46,8 @@ class Sequence:
     tokens: list[int] = field(init=False)
     logprobs: list[Logprobs] = field(default_factory=list)  # of the answer, if the request asks for them
     computed: int = 0
+    drafts: tuple[int, ...] = ()  # guesses at what follows the last token, never more than a hint
+    delivered: int = 0  # tokens of the answer that were sent
     cached: int = 0  # of those computed, how many a prefix cache had
     stage: Stage = Stage.WAITING
     cancelled: bool = False
@@ -54,9 +60,10 @@ class Sequence:
         """How many tokens of the answer there are."""
         return len(self.tokens) - len(self.request.prompt)
 
-    def choose(self, logits: FloatArray) -> Chosen:
-        """The token that follows those that there are, from the logits f32[V] for it."""
-        token = sample(logits, self.request.sampling, len(self.tokens), self.tokens, len(self.request.prompt))
+    def choose(self, logits: FloatArray, after: TokenRun = ()) -> Chosen:
+        """The token that follows those that there are and then those of ``after``, from the logits f32[V] for it."""
+        tokens = [*self.tokens, *(each.token for each in after)] if after else self.tokens
+        token = sample(logits, self.request.sampling, len(tokens), tokens, len(self.request.prompt))
         if self.request.logprobs is None:
             return Chosen(token)
         found = log_probabilities(logits, token, self.request.logprobs)
@@ -68,12 +75,15 @@ class Sequence:
         if chosen.logprobs is not None:
             self.logprobs.append(chosen.logprobs)
 
-    def finish_reason(self, ends: frozenset[int]) -> FinishReason | None:
-        """Why the answer ends at its last token, if it does; ``ends`` are the model's end-of-sequence tokens."""
-        last = self.tokens[-1]
+    def finish_reason(self, ends: frozenset[int], after: TokenRun = ()) -> FinishReason | None:
+        """Why the answer ends at the last of its tokens and those of ``after``, if it does.
+
+        ``ends`` are the model's end-of-sequence tokens.
+        """
+        last = after[-1].token if after else self.tokens[-1]
         if last in self.request.stop_token_ids or (last in ends and not self.request.ignore_eos):
             return "stop"
-        return "length" if self.answered >= self.request.max_tokens else None
+        return "length" if self.answered + len(after) >= self.request.max_tokens else None
 
     def rollback(self) -> None:
         """Forgets what an iteration wrote that was not committed."""

@@ -5,6 +5,7 @@ from flowserve.model.config import ModelConfig
 from flowserve.model.errors import CheckpointError, UnsupportedModel
 from flowserve.model.experts import Experts, ExpertWeights, LocalExperts, combine, run_experts
 from flowserve.model.model import Model
+from flowserve.model.mtp import MtpLayer
 from flowserve.model.sampling import LogProbabilities, SamplingParams, log_probabilities, sample
 from flowserve.model.weights import Weights
 from xccl import Steps
@@ -19,6 +20,7 @@ __all__ = [
     "LogProbabilities",
     "Model",
     "ModelConfig",
+    "MtpLayer",
     "SamplingParams",
     "Steps",
     "UnsupportedModel",

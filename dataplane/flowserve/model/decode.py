@@ -1,5 +1,6 @@
-"""Absorbed MLA for a decode batch: one new token for each of several sequences, over the latent cache alone.
+"""Absorbed MLA for a decode batch: rows of one new token each, over the latent cache alone.
 
+Several rows may be of one sequence, at positions one behind the other; each sees what is up to its own position.
 A row's result does not depend on the other rows, bit for bit: see `linear.py` for the products with weights; and a
 sequence's context is padded, with masked null blocks, to a length that depends on its own alone. Sequences padded to
 the same length share one batched product, which multiplies each of them alone, in tiles of few tokens or columns.
@@ -30,7 +31,7 @@ Index = npt.NDArray[np.intp]
 
 @dataclass(frozen=True)
 class _Bucket:
-    """Sequences whose padded contexts have the same length L of tokens."""
+    """Rows whose padded contexts have the same length L of tokens."""
 
     rows: Index | slice  # [n], places in the batch
     tables: Index  # [n, L / block_size], padded with the null block
@@ -39,10 +40,16 @@ class _Bucket:
 
 
 class DecodeAttention:
-    """An `Attention` over the last token of each of `sequences`, which was appended before."""
+    """An `Attention` over rows that are at `positions` of `sequences`, to which they were appended before."""
 
-    def __init__(self, sequences: Sequence[SequenceKV], rotations: Rotations, plan: DecodePlan | None = None) -> None:
-        """`sequences`: one or more, all of one pool. `rotations`: c64[rows, rope / 2], at least as many rows.
+    def __init__(
+        self,
+        sequences: Sequence[SequenceKV],
+        positions: Sequence[int],
+        rotations: Rotations,
+        plan: DecodePlan | None = None,
+    ) -> None:
+        """`sequences`: of each row, one or more, all of one pool. `rotations`: c64[rows, rope / 2], or more rows.
 
         With a `plan`, it has as many rows as `rotations`; without one, buffers are made anew.
         """
@@ -50,9 +57,10 @@ class DecodeAttention:
         self._live = len(sequences)
         self._rotations = rotations
         self._plan = plan
-        last = [(s.blocks[(s.length - 1) // s.pool.block_size], (s.length - 1) % s.pool.block_size) for s in sequences]
-        self._slots: Index = np.array(last, dtype=np.intp).T
-        self._buckets = _buckets(sequences, self._pool)
+        size = self._pool.block_size
+        slots = [(each.blocks[at // size], at % size) for each, at in zip(sequences, positions, strict=True)]
+        self._slots: Index = np.array(slots, dtype=np.intp).T
+        self._buckets = _buckets(sequences, positions, self._pool)
 
     def __call__(self, weights: MlaWeights, x: FloatArray) -> FloatArray:
         queries, latent = weights.project(x, self._rotations)
@@ -100,11 +108,11 @@ def _absorb_keys(weights: MlaWeights, queries: FloatArray, out: FloatArray) -> N
     out[:, :, rank:] = queries[:, :, nope:]
 
 
-def _buckets(sequences: Sequence[SequenceKV], pool: BlockPool) -> list[_Bucket]:
+def _buckets(sequences: Sequence[SequenceKV], positions: Sequence[int], pool: BlockPool) -> list[_Bucket]:
     rows_of: defaultdict[int, list[int]] = defaultdict(list)
-    for row, sequence in enumerate(sequences):
-        rows_of[_padded_blocks(pool.blocks_for(sequence.length), pool.block_size)].append(row)
-    return [_bucket(sequences, rows, blocks, pool) for blocks, rows in rows_of.items()]
+    for row, position in enumerate(positions):
+        rows_of[_padded_blocks(pool.blocks_for(position + 1), pool.block_size)].append(row)
+    return [_bucket(sequences, positions, rows, blocks, pool) for blocks, rows in rows_of.items()]
 
 
 def _padded_blocks(blocks: int, block_size: int) -> int:
@@ -120,14 +128,16 @@ def _unit(block_size: int) -> int:
     return max(TILE_TOKENS // block_size, 1)
 
 
-def _bucket(sequences: Sequence[SequenceKV], rows: list[int], blocks: int, pool: BlockPool) -> _Bucket:
+def _bucket(
+    sequences: Sequence[SequenceKV], positions: Sequence[int], rows: list[int], blocks: int, pool: BlockPool
+) -> _Bucket:
     tables = np.full((len(rows), blocks), pool.null_block, np.intp)
     mask = np.zeros((len(rows), 1, blocks * pool.block_size), np.float32)
     for place, row in enumerate(rows):
-        sequence = sequences[row]
-        used = pool.blocks_for(sequence.length)
-        tables[place, :used] = sequence.blocks[:used]
-        mask[place, 0, sequence.length :] = -np.inf
+        seen = positions[row] + 1
+        used = pool.blocks_for(seen)
+        tables[place, :used] = sequences[row].blocks[:used]
+        mask[place, 0, seen:] = -np.inf
     tile = TILE_TOKENS if pool.block_size % TILE_TOKENS == 0 else _unit(pool.block_size) * pool.block_size
     neighbours = rows[-1] - rows[0] == len(rows) - 1
     return _Bucket(slice(rows[0], rows[-1] + 1) if neighbours else np.array(rows, np.intp), tables, mask, tile)

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from flowserve.model.arrays import FloatArray
 from flowserve.model.attention import Attention, MlaWeights
+from flowserve.model.config import ModelConfig
 from flowserve.model.experts import Experts
 from flowserve.model.functional import gated, rms_norm
 from flowserve.model.moe import Router
 from flowserve.model.weights import Weights, layer_name
 from xccl import Steps
+
+
+def idle_layer(config: ModelConfig, layer: int, experts: Experts) -> Steps[None]:
+    """Takes part in the collective of a layer with experts, and computes nothing."""
+    k = config.num_experts_per_tok
+    x = np.empty((0, config.hidden_size), np.float32)
+    yield from experts(layer, x, np.empty((0, k), np.int32), np.empty((0, k), np.float32))
 
 
 class Mlp:

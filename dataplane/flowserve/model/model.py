@@ -16,7 +16,7 @@ from flowserve.cache import BlockPool, Int8BlockPool, OutOfBlocks, SequenceKV
 from flowserve.model.arrays import FloatArray, IntArray
 from flowserve.model.attention import Attention
 from flowserve.model.decode import DecodeAttention
-from flowserve.model.decoder import DecoderLayer
+from flowserve.model.decoder import DecoderLayer, idle_layer
 from flowserve.model.experts import Experts
 from flowserve.model.functional import rms_norm
 from flowserve.model.plan import DecodePlans
@@ -40,9 +40,12 @@ class Model:
         self.plans = DecodePlans(self.config)
         self._frequencies = self.config.rope.frequencies()
 
-    def new_pool(self, num_blocks: int, block_size: int, *, int8: bool = False) -> BlockPool:
-        """A KV pool of the model's depth and width; with `int8`, its rows' compressed part takes a byte an element."""
-        size = num_blocks, block_size, self.config.num_hidden_layers, self.config.latent_width
+    def new_pool(self, num_blocks: int, block_size: int, *, mtp: bool = False, int8: bool = False) -> BlockPool:
+        """A KV pool of the model's depth and width, one layer deeper with `mtp`.
+
+        With `int8`, its rows' compressed part takes a byte an element.
+        """
+        size = num_blocks, block_size, self.config.num_hidden_layers + mtp, self.config.latent_width
         return Int8BlockPool(*size, self.config.kv_lora_rank) if int8 else BlockPool(*size)
 
     def prefill(self, tokens: IntArray, start: int, seq: SequenceKV, experts: Experts) -> Steps[FloatArray]:
@@ -52,45 +55,55 @@ class Model:
         No token at all is an idle iteration, whose result is empty. Raises ValueError for tokens or positions that the
         model does not have, OutOfBlocks if the pool is full.
         """
+        hidden = yield from self.read(tokens, start, seq, experts)
+        return self.logits(hidden[-1:]).reshape(-1) if len(tokens) else np.empty(0, np.float32)
+
+    def read(self, tokens: IntArray, start: int, seq: SequenceKV, experts: Experts) -> Steps[FloatArray]:
+        """As `prefill`, but returns the hidden states f32[n, H], which `logits` takes."""
         if not len(tokens):
             yield from self.idle(experts)
-            return np.empty(0, np.float32)
+            return np.empty((0, self.config.hidden_size), np.float32)
         positions = np.arange(start, start + len(tokens), dtype=np.int32)
         self._check(tokens, positions)
         _append([seq], [start], len(tokens))
         attention = PrefillAttention(seq, self.rotations(positions))
-        hidden = yield from self.forward(self.embed(tokens), attention, experts, len(tokens))
-        return self.logits(hidden[-1:]).reshape(-1)
+        return (yield from self.forward(self.embed(tokens), attention, experts, len(tokens)))
 
     def decode(
         self, tokens: IntArray, positions: IntArray, kv: Sequence[SequenceKV], experts: Experts
     ) -> Steps[FloatArray]:
-        """One step of a batch: the logits f32[B, V] after token i32[B] at position i32[B] of each of B sequences.
+        """One step of a batch: the logits f32[B, V] after token i32[B] at position i32[B] of its sequence.
 
-        A position is its sequence's length before; the token's KV is appended. B may be 0: an idle iteration. Raises
-        ValueError for tokens or positions that the model does not have, or a batch above `max_batch`; OutOfBlocks if
-        the pool is full, with no sequence changed.
+        A position is its sequence's length before; the token's KV is appended. Several rows may belong to one sequence,
+        one behind the other: each sees those before it. B may be 0: an idle iteration. Raises ValueError for tokens or
+        positions that the model does not have, or a batch above `max_batch`; OutOfBlocks if the pool is full, with no
+        sequence changed.
         """
+        hidden = yield from self.step(tokens, positions, kv, experts)
+        return self.logits(hidden) if len(tokens) else np.empty((0, self.config.vocab_size), np.float32)
+
+    def step(
+        self, tokens: IntArray, positions: IntArray, kv: Sequence[SequenceKV], experts: Experts
+    ) -> Steps[FloatArray]:
+        """As `decode`, but returns the hidden states f32[B, H], which `logits` takes."""
         batch = len(tokens)
         if not batch:
             yield from self.idle(experts)
-            return np.empty((0, self.config.vocab_size), np.float32)
+            return np.empty((0, self.config.hidden_size), np.float32)
         if batch > self.max_batch:
             raise ValueError(f"a decode batch of {batch} rows is above the model's {self.max_batch}")
         self._check(tokens, positions)
         _append(kv, positions.tolist(), 1)
         plan = self.plans[batch]
         plan.fill(tokens, positions)
-        attention = DecodeAttention(kv, self.rotations(plan.positions), plan)
+        attention = DecodeAttention(kv, positions.tolist(), self.rotations(plan.positions), plan)
         hidden = yield from self.forward(self.embed(plan.tokens), attention, experts, batch)
-        return self.logits(hidden)[:batch]
+        return hidden[:batch]
 
     def idle(self, experts: Experts) -> Steps[None]:
         """An iteration without tokens: takes part in every MoE layer's collective and computes nothing."""
-        k = self.config.num_experts_per_tok
-        x = np.empty((0, self.config.hidden_size), np.float32)
         for layer in self.config.moe_layers:
-            yield from experts(layer, x, np.empty((0, k), np.int32), np.empty((0, k), np.float32))
+            yield from idle_layer(self.config, layer, experts)
 
     def embed(self, tokens: IntArray) -> FloatArray:
         """The residual stream f32[T, H] that tokens i32[T] start with."""
@@ -118,16 +131,15 @@ class Model:
 
 
 def _append(sequences: Sequence[SequenceKV], starts: Sequence[int], tokens: int) -> None:
-    """Appends `tokens` to each sequence, or to none."""
-    for sequence, start in zip(sequences, starts, strict=True):
-        if sequence.length != start:
-            raise ValueError(f"position {start} does not follow a sequence of {sequence.length} tokens")
+    """Appends `tokens` to each sequence in turn, or to none."""
     done: list[SequenceKV] = []
     try:
-        for sequence in sequences:
+        for sequence, start in zip(sequences, starts, strict=True):
+            if sequence.length != start:
+                raise ValueError(f"position {start} does not follow a sequence of {sequence.length} tokens")
             sequence.append(tokens)
             done.append(sequence)
-    except OutOfBlocks:
-        for sequence in done:
+    except (OutOfBlocks, ValueError):
+        for sequence in reversed(done):
             sequence.truncate(sequence.length - tokens)
         raise

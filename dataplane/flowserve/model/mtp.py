@@ -3,19 +3,27 @@
 Row i takes the main model's hidden state at position i (after its final norm) and the embedding of the token that
 follows it, both normalised, through one projection to a decoder layer at position i; its head then tells token i + 2.
 The layer is number `num_hidden_layers` of the checkpoint. Its attention has latent rows of its own: the pool of its
-sequences needs one plane more than the main model's. Source: DeepSeek-V3, arXiv:2412.19437, §2.2; as there, one layer.
+sequences needs one plane more than the main model's. Applied again, to its own result and the token it guessed, it
+guesses one token further. Source: DeepSeek-V3, arXiv:2412.19437, §2.2; as there, one layer.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
+from flowserve.cache import SequenceKV
 from flowserve.model.arrays import FloatArray, IntArray
 from flowserve.model.attention import Attention
-from flowserve.model.decoder import DecoderLayer
+from flowserve.model.decode import DecodeAttention
+from flowserve.model.decoder import DecoderLayer, idle_layer
 from flowserve.model.errors import UnsupportedModel
 from flowserve.model.experts import Experts
 from flowserve.model.functional import rms_norm
+from flowserve.model.linear import fill
+from flowserve.model.model import Model
+from flowserve.model.prefill import PrefillAttention
 from flowserve.model.weights import Weights, layer_name, mtp_shapes
 from xccl import Steps
 
@@ -28,6 +36,7 @@ class MtpLayer:
         config = weights.config
         if not config.num_nextn_predict_layers:
             raise UnsupportedModel("config.json: num_nextn_predict_layers is 0: the model has no layer to draft with")
+        self._config = config
         self.number = config.num_hidden_layers
         weights.check(mtp_shapes(config, self.number))
         name = layer_name(self.number)
@@ -51,6 +60,36 @@ class MtpLayer:
         both = np.concatenate([embedded, rms_norm(hidden, self._hidden_norm, self._eps)], axis=1)
         x = yield from self._layer.forward(self._projection(both), attention, experts, live)
         return rms_norm(x, self._norm, self._eps)
+
+    def read(
+        self, model: Model, hidden: FloatArray, following: IntArray, start: int, seq: SequenceKV, experts: Experts
+    ) -> Steps[FloatArray]:
+        """Reads a chunk that `model` has read, whose states f32[n, H] are at positions from `start`: f32[n, H].
+
+        The main model has appended them, and they are the last ones of the sequence.
+        """
+        rotations = model.rotations(np.arange(start, start + len(hidden), dtype=np.int32))
+        return (yield from self.forward(hidden, following, PrefillAttention(seq, rotations), experts, len(hidden)))
+
+    def step(
+        self,
+        model: Model,
+        hidden: FloatArray,
+        following: IntArray,
+        positions: IntArray,
+        kv: Sequence[SequenceKV],
+        experts: Experts,
+    ) -> Steps[FloatArray]:
+        """Runs rows f32[B, H] at position i32[B] of sequences that reach beyond it: f32[B, H]. B is not 0."""
+        plan = model.plans[len(hidden)]
+        plan.fill(following, positions)
+        attention = DecodeAttention(kv, positions.tolist(), model.rotations(plan.positions), plan)
+        out = yield from self.forward(fill(hidden), plan.tokens, attention, experts, len(hidden))
+        return out[: len(hidden)]
+
+    def idle(self, experts: Experts) -> Steps[None]:
+        """Takes part in the layer's collective and computes nothing."""
+        return idle_layer(self._config, self.number, experts)
 
     def logits(self, hidden: FloatArray) -> FloatArray:
         """f32[T, H] -> f32[T, V]: of the token after the one that follows."""

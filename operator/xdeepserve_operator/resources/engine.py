@@ -42,6 +42,7 @@ def engine_pod(
             kv_block_tokens=spec.tuning.kv_block_tokens,
             kv_blocks=spec.tuning.kv_blocks,
             max_ranks=spec.parallelism.dp,
+            speculative_tokens=spec.model.speculative.tokens if spec.model.speculative else 0,
         ),
         host=POD_IP,
         api_port=names.PORT_API,

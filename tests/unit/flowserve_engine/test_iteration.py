@@ -46,7 +46,7 @@ class FakeRole:
             yield True
         if self.failure is not None:
             raise self.failure
-        return [Advance(sequence, 1, Chosen(7)) for sequence in batch]
+        return [Advance(sequence, 1, (Chosen(7),)) for sequence in batch]
 
     def deliver(self, sequence: Sequence) -> None:
         self.delivered.append(sequence.key)

@@ -136,7 +136,7 @@ def test_naive_and_absorbed_attention_agree_in_each_layer(
     for layer in range(model.config.num_hidden_layers):
         mla = MlaWeights(weights, layer)  # type: ignore[arg-type]
         naive = PrefillAttention(seq, factors)(mla, x)
-        absorbed = DecodeAttention([seq], factors)(mla, x)
+        absorbed = DecodeAttention([seq], [seq.length - 1], factors)(mla, x)
         np.testing.assert_allclose(absorbed, naive, rtol=0, atol=TOLERANCE)
 
 

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from flowserve.cache import BlockPool, SequenceKV
-from flowserve.model import CheckpointError, ExpertWeights, LocalExperts, Model, UnsupportedModel, Weights
+from flowserve.model import CheckpointError, ExpertWeights, LocalExperts, Model, MtpLayer, UnsupportedModel, Weights
 from flowserve.model.decode import DecodeAttention
-from flowserve.model.mtp import MtpLayer
 from flowserve.model.prefill import PrefillAttention
 
 from .checkpoints import Damage
@@ -33,7 +32,9 @@ def experts(weights: Weights, mtp: MtpLayer) -> LocalExperts:
 
 @pytest.fixture
 def deep_pool(model: Model, mtp: MtpLayer) -> BlockPool:
-    return BlockPool(8, 16, mtp.number + 1, model.config.latent_width)
+    pool = model.new_pool(8, 16, mtp=True)
+    assert pool.layers == mtp.number + 1
+    return pool
 
 
 @pytest.mark.parametrize("row", [0, 1])
@@ -56,7 +57,7 @@ def test_drafts_one_by_one_are_those_of_the_reference(
     for position in range(golden["mtp_logits"].shape[1]):
         for seq in sequences:
             seq.append(1)
-        attention = DecodeAttention(sequences, model.rotations(np.full(2, position, np.int32)))
+        attention = DecodeAttention(sequences, [position] * 2, model.rotations(np.full(2, position, np.int32)))
         rows = mtp.forward(golden["final_hidden"][:, position], following[:, position + 1], attention, experts, 2)
         logits = mtp.logits(finish(rows))
         np.testing.assert_allclose(logits, golden["mtp_logits"][:, position], rtol=0, atol=TOLERANCE)

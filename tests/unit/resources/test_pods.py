@@ -123,6 +123,7 @@ def test_an_engine_gets_its_configuration() -> None:
         3,
     )
     assert (parsed.model_name, parsed.model_uri) == ("tiny", "file:///models/tiny")
+    assert parsed.limits.speculative_tokens == 0
     limits = parsed.limits
     assert (limits.max_context_tokens, limits.max_batch, limits.kv_blocks, limits.max_ranks) == (2048, 5, 77, 4)
 

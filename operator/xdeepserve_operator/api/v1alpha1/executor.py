@@ -3,7 +3,7 @@
 ``/scale`` is the only owner of ``spec.replicas`` after creation. The role is immutable. Decode runs on 910C.
 """
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
@@ -46,8 +46,15 @@ class Parallelism(ApiModel):
     ep: int = Field(default=1, ge=1, le=1024, description="Ranks the experts are spread over; divides dp x tp.")
 
 
+class Speculation(ApiModel):
+    """Drafts that are verified together with the next token."""
+
+    method: Literal["MTP"] = Field(default="MTP", description="MTP: the checkpoint's own layer drafts.")
+    tokens: int = Field(default=1, ge=1, le=8, description="Drafts of a sequence in one iteration.")
+
+
 class ModelSource(ApiModel):
-    """Which checkpoint to serve."""
+    """Which checkpoint to serve, and how."""
 
     name: Annotated[str, StringConstraints(min_length=1, max_length=128)] = Field(
         description="Name clients send as 'model'."
@@ -57,6 +64,9 @@ class ModelSource(ApiModel):
     )
     max_context_tokens: int = Field(
         default=4096, ge=16, le=1048576, description="Longest prompt plus answer, in tokens."
+    )
+    speculative: Speculation | None = Field(
+        default=None, description="Speculative decoding; without it, one token an iteration. Answers are the same."
     )
 
 
