@@ -16,7 +16,7 @@ down: env  ## take it down
 	@$(BIN)/xdeepserve cluster down --name $(NAME)
 
 test: env  ## every test: unit, contract, integration, end to end
-	@$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadgroup --no-loadscope-reorder $(TESTS)
+	@$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --no-loadscope-reorder $(TESTS)
 
 lint: env  ## style, types and layers alone
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports

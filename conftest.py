@@ -1,25 +1,35 @@
-"""How the tests are spread over processes: those that share a cluster stay together, the longest go first.
+"""How the tests are spread over processes: those that share a cluster stay together, and clusters go first.
 
-A control plane is costly, so the tests that use one fixture of it run in one process. Everything else is spread freely
-and fills up what the clusters leave idle; it comes last, in the rings' order reversed.
+A control plane is costly, so the tests that use one fixture of it run in one process. Every other file is handed out by
+itself and fills up what the clusters leave idle; the rings' order is reversed, so that the quick ones come last.
 """
 
 import pytest
+from xdist.scheduler.loadscope import LoadScopeScheduling
 
-CLUSTERS = ("served", "emulated_cluster", "cluster")
+SHARED = {  # where tests use one cluster -> its fixture
+    "e2e/test_broken": "served",
+    "e2e/test_killed": "served",
+    "tests/integration/operator/": "emulated_cluster",
+    "tests/integration/agent/": "emulated_cluster",
+    "tests/integration/admission/": "cluster",
+}
 RINGS = ("e2e", "integration", "contract", "unit")
 
 
-@pytest.hookimpl(tryfirst=True)  # before the plugin reads the groups
+class Together(LoadScopeScheduling):
+    """Hands out a cluster's tests, or a file, as a whole."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        path = nodeid.partition("::")[0]
+        return next((cluster for place, cluster in SHARED.items() if path.startswith(place)), path)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Together:
+    """Only asked for when there are several processes."""
+    return Together(config, log)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Groups for the workers, then the order of the rings."""
-    for item in items:
-        if _ring(item) in ("e2e", "integration"):
-            fixtures = getattr(item, "fixturenames", ())
-            shared = next((name for name in CLUSTERS if name in fixtures), str(item.path))
-            item.add_marker(pytest.mark.xdist_group(shared))
-    items.sort(key=lambda item: RINGS.index(_ring(item)))
-
-
-def _ring(item: pytest.Item) -> str:
-    return next(part for part in reversed(item.path.parts) if part in RINGS)
+    """The order of the rings."""
+    items.sort(key=lambda item: RINGS.index(next(part for part in reversed(item.path.parts) if part in RINGS)))
