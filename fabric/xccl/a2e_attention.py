@@ -9,7 +9,7 @@ import numpy as np
 
 from xccl.a2e_die import Die
 from xccl.a2e_layout import Way
-from xccl.errors import Broken, CorruptField
+from xccl.errors import Broken
 from xccl.routing import Floats, Integers, Route, route, weighted_sum
 from xccl.steps import Steps
 
@@ -55,15 +55,7 @@ class Attention(Die):
         """Wait for the results of `sent` and sum them by weight. See `AttentionGroup.e2a`."""
         if sent.event != self._back + 1:
             raise Broken(f"micro-batch {self._back + 1} comes back next, not {sent.event}")
-        plan, most = self._plan, self._map.arriving_rows
-        ranks = [plan.rank(die) for die in range(plan.trampolines)]
-        heard = yield from self._hear(Way.E2A, ranks, sent.event, most)
-        rows = np.empty((weights.size, self._hidden), np.float32)
-        for rank, (offset, count), begin, expected in zip(ranks, heard, sent.offsets, sent.counts, strict=True):
-            if count != expected:
-                raise CorruptField(f"rank {rank} returns {count} rows, was sent {expected}")
-            if count:
-                at = self._map.returned(sent.event) + offset * self._row_bytes
-                yield from self._memories[rank].read(at, rows[begin : begin + count])
+        ranks = [self._plan.rank(die) for die in range(self._plan.trampolines)]
+        rows = yield from self._results(ranks, sent.event, sent.counts)
         self._back = sent.event
         return weighted_sum(rows, sent.route.order, weights)

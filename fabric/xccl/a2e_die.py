@@ -18,7 +18,7 @@ most, and an expert die may receive one, compute another and give back a third.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -33,7 +33,7 @@ from xccl.layout import Layout
 from xccl.memory import RemoteMemory
 from xccl.operations import Read, batch
 from xccl.routing import Floats
-from xccl.steps import Steps
+from xccl.steps import Steps, together
 
 Targets: TypeAlias = NDArray[np.int32]
 """int32[N, 2]: the expert die and the expert of each row."""
@@ -85,3 +85,19 @@ class Die:
                 Read(at_tokens + offset * self._row_bytes, tokens),
             ]
             yield from batch(self._memories[rank], reads)
+
+    def _results(self, ranks: Sequence[int], event: int, expected: Sequence[int]) -> Steps[Floats]:
+        """What `ranks` give back, `expected` rows of each, one rank after the other."""
+        heard = yield from self._hear(Way.E2A, ranks, event, self._map.arriving_rows)
+        results = np.empty((sum(expected), self._hidden), np.float32)
+        reads = []
+        begin = 0
+        for rank, (offset, count), wanted in zip(ranks, heard, expected, strict=True):
+            if count != wanted:
+                raise CorruptField(f"rank {rank} returns {count} rows, was sent {wanted}")
+            if count:
+                at = self._map.returned(event) + offset * self._row_bytes
+                reads.append(self._memories[rank].read(at, results[begin : begin + count]))
+            begin += count
+        yield from together(reads)
+        return results

@@ -11,7 +11,7 @@ from xccl.a2e_die import Die
 from xccl.a2e_layout import TARGET_BYTES, Way
 from xccl.errors import Broken, CorruptField
 from xccl.routing import Floats
-from xccl.steps import Steps
+from xccl.steps import Steps, together
 
 
 @dataclass(frozen=True)
@@ -70,9 +70,11 @@ class Expert(Die):
         total = sum(count for _, count in heard)
         targets, tokens = np.empty((total, 2), np.int32), np.empty((total, self._hidden), np.float32)
         begin = 0
+        pulls = []
         for rank, (offset, count) in enumerate(heard):
             rows = slice(begin, begin := begin + count)
-            yield from self._pull(rank, self._map.offered(event), offset, targets[rows], tokens[rows])
+            pulls.append(self._pull(rank, self._map.offered(event), offset, targets[rows], tokens[rows]))
+        yield from together(pulls)
 
         dies = targets[:, 0]
         places = {die: np.flatnonzero(dies == die) for die in (self._die, *plan.owned(self._die))}
@@ -105,15 +107,8 @@ class Expert(Die):
         if not arrived.forwarded:
             return y
         ranks = [self._plan.rank(die) for die in arrived.forwarded]
-        heard = yield from self._hear(Way.E2A, ranks, arrived.event, self._map.arriving_rows)
+        counts = [len(rows) for rows in arrived.forwarded.values()]
         results = np.empty((sum(arrived.received), self._hidden), np.float32)
         results[arrived.own] = y
-        for rank, (offset, count), rows in zip(ranks, heard, arrived.forwarded.values(), strict=True):
-            if count != len(rows):
-                raise CorruptField(f"rank {rank} returns {count} rows, was sent {len(rows)}")
-            part = np.empty((count, self._hidden), np.float32)
-            if count:
-                at = self._map.returned(arrived.event) + offset * self._row_bytes
-                yield from self._memories[rank].read(at, part)
-            results[rows] = part
+        results[np.concatenate([*arrived.forwarded.values()])] = yield from self._results(ranks, arrived.event, counts)
         return results

@@ -2,8 +2,9 @@
 
 Each is the same exchange. A rank writes what it offers into its own managed region, publishes one metadata field
 to every rank (itself included, even with nothing to say), waits for one field from every rank, and pulls: reads
-are faster than writes on the hardware (xDeepServe, "dispatch", steps 1 to 7). A token is offered once, however many
-experts it goes to; in INT8 if asked (`quantise`), each rank as it likes.
+are faster than writes on the hardware (xDeepServe, "dispatch", steps 1 to 7). All ranks are read at once, so that
+over TCP their answers are waited for together. A token is offered once, however many experts it goes to; in INT8 if
+asked (`quantise`), each rank as it likes.
 
 Why no data is overwritten while it is read. A rank that has finished event e+1 has seen every peer's field of
 e+1, and a peer publishes that only after it has finished pulling event e. So when the rank starts event e+2, which
@@ -24,9 +25,10 @@ from xccl.errors import CorruptField
 from xccl.field import Lost, await_field, publish
 from xccl.layout import GroupMap, Kind, Layout
 from xccl.memory import MappedMemory, RemoteMemory, mapped
+from xccl.operations import Read, batch
 from xccl.quantise import dequantise, quantise
 from xccl.routing import Floats, Route, weighted_sum
-from xccl.steps import Steps
+from xccl.steps import Steps, together
 
 _INT8: Final = 1 << 63  # in a dispatch's offset: the tokens offered are quantised
 _BLOCK_BYTES: Final = 1 << 20
@@ -89,10 +91,12 @@ class AllToAll:
         tokens = np.empty((sum(received), self._layout.hidden), np.float32)
         experts = np.empty(tokens.shape[0], np.int32)
         begin = 0
+        pulls = []
         for source, (offset, count, int8) in enumerate(offers):
             rows = slice(begin, begin := begin + count)
             if count:
-                yield from self._pull(source, event, offset, tokens[rows], experts[rows], int8)
+                pulls.append(self._pull(source, event, offset, tokens[rows], experts[rows], int8))
+        yield from together(pulls)
         return Dispatched(tokens, experts, received, sent)
 
     def combine(self, y: Floats, dispatched: Dispatched, weights: Floats) -> Steps[Floats]:
@@ -120,9 +124,10 @@ class AllToAll:
         # Block by block of tokens, so that rows are summed while they are in the cache.
         for tokens, order, pieces in sent.blocks(weights.shape[1], _BLOCK_BYTES // self._layout.row_bytes):
             rows = np.empty((order.size, self._layout.hidden), np.float32)
-            for target, skip, piece in pieces:
-                offset = at[target] + skip * self._layout.row_bytes
-                yield from self._memories[target].read(offset, rows[piece])
+            yield from together(
+                self._memories[target].read(at[target] + skip * self._layout.row_bytes, rows[piece])
+                for target, skip, piece in pieces
+            )
             combined[tokens] = weighted_sum(rows, order, weights[tokens])
         return combined
 
@@ -150,8 +155,11 @@ class AllToAll:
         """Gather the pairs that `source` offers from number `offset` on."""
         memory = self._memories[source]
         numbers = np.empty_like(experts)
-        yield from memory.read(self._map.experts(event) + offset * experts.itemsize, experts)
-        yield from memory.read(self._map.numbers(event) + offset * numbers.itemsize, numbers)
+        reads = [
+            Read(self._map.experts(event) + offset * experts.itemsize, experts),
+            Read(self._map.numbers(event) + offset * numbers.itemsize, numbers),
+        ]
+        yield from batch(memory, reads)
         rows = numbers.astype(np.intp)
         if not 0 <= int(rows.min()) <= int(rows.max()) < self._layout.max_tokens:
             raise CorruptField(f"rank {source} offers tokens {rows.min()}..{rows.max()} of {self._layout.max_tokens}")
@@ -160,8 +168,12 @@ class AllToAll:
             return
         quantised = np.empty(tokens.shape, np.int8)
         scales = np.empty(rows.size, np.float32)
-        yield from memory.read_rows(self._map.tokens(event), rows, quantised)
-        yield from memory.read_rows(self._map.scales(event), rows, scales)
+        yield from together(
+            [
+                memory.read_rows(self._map.tokens(event), rows, quantised),
+                memory.read_rows(self._map.scales(event), rows, scales),
+            ]
+        )
         dequantise(quantised, scales, tokens)
 
     def _next(self, kind: Kind) -> int:

@@ -32,7 +32,7 @@ from xccl.layout import GroupMap, Kind, Layout, message_bytes
 from xccl.memory import RemoteMemory
 from xccl.quantise import dequantise, quantise
 from xccl.routing import Floats, Route, weighted_sum
-from xccl.steps import Steps
+from xccl.steps import Steps, together
 
 _SLOT: Final = np.dtype([("scale", np.float32), ("expert", np.int32), ("pair", np.int32), ("int8", np.int32)])
 
@@ -83,13 +83,14 @@ class Push:
         self._event += 1
         event = self._event
         messages = self._pack(x, sent, quantised)
-        for target, (offset, count) in enumerate(zip(sent.offsets, sent.counts, strict=True)):
+        at = self._map.pushed(self._rank, event)
+        writes, flags = [], []
+        for memory, offset, count in zip(self._memories, sent.offsets, sent.counts, strict=True):
             if count:
-                at = self._map.pushed(self._rank, event)
-                yield from self._memories[target].write(at, messages[offset : offset + count].view(np.uint8))
-        # The barrier: every write above has ended, and publishing releases it.
-        for memory, count in zip(self._memories, sent.counts, strict=True):
-            yield from publish(memory, self._map.field(Kind.PUSH, self._rank, event), event, count, 0)
+                writes.append(memory.write(at, messages[offset : offset + count].view(np.uint8)))
+            flags.append(publish(memory, self._map.field(Kind.PUSH, self._rank, event), event, count, 0))
+        yield from together(writes)
+        yield from together(flags)  # behind the barrier: every write has ended, and publishing releases it
 
         arrived = []
         for source in range(len(self._memories)):
@@ -112,13 +113,14 @@ class Push:
         top_k = weights.shape[1]
         ends = np.cumsum(pushed.received).tolist()
         pairs = [pushed.pairs[end - count : end] for end, count in zip(ends, pushed.received, strict=True)]
+        writes, adds = [], []
         for memory, end, mine in zip(self._memories, ends, pairs, strict=True):
             if mine.size:
-                yield from memory.write_rows(self._map.combined(event), mine.astype(np.intp), y[end - mine.size : end])
-        # The barrier: every write above has ended, and adding releases it.
-        for memory, mine in zip(self._memories, pairs, strict=True):
-            if mine.size:
-                yield from memory.add_each(self._flag_of(mine.astype(np.int64) // top_k, event), 1)
+                rows = y[end - mine.size : end]
+                writes.append(memory.write_rows(self._map.combined(event), mine.astype(np.intp), rows))
+                adds.append(memory.add_each(self._flag_of(mine.astype(np.int64) // top_k, event), 1))
+        yield from together(writes)
+        yield from together(adds)  # behind the barrier: every write has ended, and adding releases it
 
         for token in range(weights.shape[0]):
             flag = self._map.flags(event) + token * 8

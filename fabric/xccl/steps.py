@@ -16,7 +16,7 @@ import ctypes
 import os
 import sys
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from typing import Final, TypeAlias, TypeVar
 
 from xccl.errors import Timeout
@@ -60,6 +60,35 @@ def within(steps: Steps[T], *, timeout: float, clock: Callable[[], float] = time
             yield fresh
     finally:
         steps.close()
+
+
+def together(several: Iterable[Steps[T]]) -> Steps[list[T]]:
+    """All of them at once: while one waits, the others go on, so that a transport's answers are waited for together.
+
+    Returns the results in order. The first error ends all. Over mapped memory, which never waits, they run one after
+    the other.
+    """
+    waiting = dict(enumerate(several))
+    results: dict[int, T] = {}
+    try:
+        while waiting:
+            fresh = False
+            for number, steps in list(waiting.items()):
+                try:
+                    begins = next(steps)
+                except StopIteration as stop:
+                    results[number] = stop.value
+                    del waiting[number]
+                    continue
+                if begins:
+                    fresh = True
+                    yield True
+            if waiting and not fresh:
+                yield False
+    finally:
+        for steps in waiting.values():
+            steps.close()
+    return [results[number] for number in range(len(results))]
 
 
 def run(steps: Steps[T], *, timeout: float, glance: float = GLANCE) -> T:

@@ -24,7 +24,9 @@ from xccl import (
     Timeout,
     run,
 )
-from xccl.routing import Floats, Integers
+from xccl.alltoall import AllToAll
+from xccl.memory import Buffer, MappedMemory
+from xccl.routing import Floats, Integers, route
 
 
 def expert(tokens: Floats, experts: Integers) -> Floats:
@@ -251,3 +253,33 @@ def test_peers_with_another_layout_are_refused() -> None:
         joining = Group.join(mine, epoch=1, rank=0, peers=[peer_of(mine), peer_of(theirs, 1)])
         with pytest.raises(LayoutMismatch, match=r"its layout is \(4, 8, 6, 3"):
             run(joining, timeout=1)
+
+
+class SlowMemory(MappedMemory):
+    """Memory whose answers to reads take a while; `most` are under way at once in all such memories."""
+
+    under_way = 0
+    most = 0
+
+    def read(self, offset: int, into: Buffer) -> Steps[None]:
+        SlowMemory.under_way += 1
+        SlowMemory.most = max(SlowMemory.most, SlowMemory.under_way)
+        yield from (True, False, False)
+        SlowMemory.under_way -= 1
+        yield from super().read(offset, into)
+
+
+def test_all_ranks_are_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What takes a while, as over TCP, is waited for together."""
+    monkeypatch.setattr(MappedMemory, "at_once", None)  # as where nothing is mapped
+    ranks, layout = 3, Layout(max_peers=3, max_tokens=3, hidden=4, top_k=3)
+    memories = [SlowMemory(bytearray(layout.group_bytes)) for _ in range(ranks)]
+    made = [AllToAll(rank, memories[rank], memories, layout, lambda: None) for rank in range(ranks)]
+    x, ids = np.eye(3, 4, dtype=np.float32), np.tile(np.arange(3, dtype=np.int32), (3, 1))
+    arrived = interleave([one.dispatch(x, route(ids, np.arange(3, dtype=np.int32), 3), False) for one in made])
+    assert SlowMemory.most > ranks  # more than one a rank
+    monkeypatch.setattr(SlowMemory, "most", 0)
+    weights = np.ones((3, 3), np.float32)
+    steps = [one.combine(each.tokens, each, weights) for one, each in zip(made, arrived, strict=True)]
+    assert all(np.array_equal(combined, 3 * x) for combined in interleave(steps))
+    assert SlowMemory.most > ranks  # more than one a rank

@@ -8,6 +8,7 @@ import traceback
 import pytest
 
 from xccl import Doorbell, Steps, Timeout, arun, run, within
+from xccl.steps import together
 
 
 def count_to(number: int) -> Steps[int]:
@@ -105,3 +106,40 @@ async def test_ringing_where_nobody_listens_is_harmless() -> None:
             mine.ring(nowhere)
         peers.ring(mine.address)
         await asyncio.wait_for(mine.wait(), 5)
+
+
+class TestTogether:
+    """Several Steps at once."""
+
+    def test_all_go_on_while_one_waits_and_results_are_in_order(self) -> None:
+        seen: list[str] = []
+
+        def waits(name: str, times: int) -> Steps[str]:
+            for _ in range(times):
+                seen.append(name)
+                yield False
+            return name
+
+        assert run(together([waits("a", 3), waits("b", 1), waits("c", 2)]), timeout=1) == ["a", "b", "c"]
+        assert seen == ["a", "b", "c", "a", "c", "a"]
+
+    def test_the_first_error_ends_the_others(self) -> None:
+        closed = []
+
+        def never() -> Steps[None]:
+            try:
+                while True:
+                    yield False
+            finally:
+                closed.append(True)
+
+        def fails() -> Steps[None]:
+            yield True
+            raise KeyError("lost")
+
+        with pytest.raises(KeyError):
+            run(together([never(), fails()]), timeout=1)
+        assert closed == [True]
+
+    def test_none_is_nothing_to_wait_for(self) -> None:
+        assert run(together([]), timeout=0) == []

@@ -289,22 +289,22 @@ def test_not_waiting_for_every_rank_is_found(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_flagging_before_the_messages_landed_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    written = "yield from self._memories[target].write("
-    flag = "yield from publish(self._memories[target], self._map.field(Kind.PUSH, self._rank, event), event, count, 0)"
-    monkeypatch.setattr(Push, "dispatch", mutant(Push.dispatch, written, f"{flag}; {written}"))
+    written = "yield from together(writes)"
+    early = mutant(Push.dispatch, written, f"yield from together(flags); {written}")
+    monkeypatch.setattr(Push, "dispatch", early)
     with pytest.raises(Violation):
         explore(push_world)
 
 
 def test_adding_before_the_results_landed_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    written = "yield from memory.write_rows("
-    add = "yield from memory.add_each(self._flag_of(mine.astype(np.int64) // top_k, event), 1)"
-    early = mutant(Push.combine, add, "pass")
-    monkeypatch.setattr(Push, "combine", early)
+    never = mutant(Push.combine, "yield from together(adds)", "pass")
+    monkeypatch.setattr(Push, "combine", never)
     with pytest.raises(Violation, match="no schedule reaches the end"):
         explore(push_world)
     monkeypatch.undo()
-    monkeypatch.setattr(Push, "combine", mutant(Push.combine, written, f"{add}; {written}"))
+    written = "yield from together(writes)"
+    early = mutant(Push.combine, written, f"yield from together(adds); {written}")
+    monkeypatch.setattr(Push, "combine", early)
     with pytest.raises(Violation):
         explore(push_world)
 

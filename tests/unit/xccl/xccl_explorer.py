@@ -303,6 +303,8 @@ def _frozen(value: Any, looked_at: dict[int, Hashable]) -> Hashable:
     match value:
         case ExploredMemory():
             return value.label
+        case Generator():
+            return _position(value)
         case np.ndarray():
             return value.shape, value.tobytes()
         case memoryview() | bytearray():
