@@ -13,7 +13,7 @@ AGENT_FIELD_MANAGER = "xdeepserve-agent"
 # Labels on children. Values are object names or numbers, so each is a valid label value.
 LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGED_BY = "xdeepserve"
-LABEL_COMPONENT = "app.kubernetes.io/component"  # engine | shell | frontend
+LABEL_COMPONENT = "app.kubernetes.io/component"  # engine | shell | frontend | warm
 LABEL_DEPLOYMENT = f"{GROUP}/model-deployment"
 LABEL_EXECUTOR = f"{GROUP}/task-executor"
 LABEL_EXECUTOR_UID = f"{GROUP}/task-executor-uid"  # of this life of the name
@@ -25,10 +25,15 @@ LABEL_ATTEMPT = f"{GROUP}/attempt"
 COMPONENT_ENGINE = "engine"
 COMPONENT_SHELL = "shell"
 COMPONENT_FRONTEND = "frontend"
+COMPONENT_WARM = "warm"  # an engine that waits for its assignment
 
 # The replicas that a ModelDeployment last asked of a TaskExecutor: only a change of it touches /scale again.
 ANNOTATION_REQUESTED_REPLICAS = f"{GROUP}/requested-replicas"
+ANNOTATION_APPLY_EXPERTS = f"{GROUP}/apply-experts"  # on an ExpertPlacement: apply a plan at once; a new value, again
 ANNOTATION_CHANGE_CAUSE = "kubernetes.io/change-cause"  # kubectl's: why a revision was made
+
+# The server that a warm engine is meant for, known before the scheduler says so.
+ANNOTATION_SERVER = f"{GROUP}/server"
 
 # Ascend's device plugin and node labels.
 RESOURCE_DIE = "huawei.com/Ascend910"  # one a die

@@ -15,7 +15,8 @@ from xdeepserve_operator.controllers.fleet import Fleet
 from xdeepserve_operator.controllers.objects import announce, leaving, refuse
 from xdeepserve_operator.controllers.ports import Clock, Cluster, Object, Store
 from xdeepserve_operator.controllers.routes import RouteKeeper
-from xdeepserve_operator.planner.conditions import READY, condition_for, find_condition
+from xdeepserve_operator.planner.conditions import READY, condition_for
+from xdeepserve_operator.planner.executorstatus import unsettled
 from xdeepserve_operator.planner.pods import view_pod
 from xdeepserve_operator.planner.readiness import Verdict
 from xdeepserve_operator.planner.scaling import Decision, Seen, State, begin, decide
@@ -25,7 +26,6 @@ from xdeepserve_operator.planner.scaling_status import foreign, scaling_status
 from xdeepserve_operator.resources import children
 
 LOOK_SECONDS = 2.0
-_UNSETTLED = frozenset({"Updating", "Faulted", "Degraded"})
 
 
 @dataclass
@@ -168,10 +168,6 @@ def _objective(spec: ScalingPolicySpec, deployment: ModelDeploymentSpec) -> Obje
 def _frozen(roles: Sequence[tuple[Role, Object]]) -> str:
     """The rollout or recovery that runs; empty when none does."""
     for role, executor in roles:
-        ready = find_condition(executor, READY) or {}
-        if ready.get("reason") in _UNSETTLED:
-            return f"role {role.name}: {ready['reason']}"
-        status = executor.get("status", {})
-        if status.get("updateRevision") != status.get("currentRevision") and not role.update.partition:
-            return f"role {role.name}: a rollout is not complete"
+        if reason := unsettled(executor, partition=bool(role.update.partition)):
+            return f"role {role.name}: {reason}"
     return ""

@@ -7,6 +7,8 @@ fleet's own rhythm.
 from xdeepserve_operator.api import names
 from xdeepserve_operator.controllers.admission import Admission
 from xdeepserve_operator.controllers.dpgroup import DPGroupReconciler
+from xdeepserve_operator.controllers.expert_instance import ExpertRoutes
+from xdeepserve_operator.controllers.expertplacement import ExpertPlacementReconciler
 from xdeepserve_operator.controllers.faultinjection import FaultInjectionReconciler
 from xdeepserve_operator.controllers.fleet import Fleet
 from xdeepserve_operator.controllers.history import History
@@ -35,8 +37,9 @@ def reconcilers(
     *,
     engine_image: str,
     patience: Patience | None = None,
+    experts: ExpertRoutes | None = None,
 ) -> tuple[Reconciler, ...]:
-    """One reconciler a kind, sharing what they must."""
+    """One reconciler a kind, sharing what they must; without ``experts`` none that balances them."""
     image = EngineImage(engine_image)
     history, trial = History(store, cluster), Trial(store, clock)
     fleet, routes = Fleet(engines, clock), RouteKeeper(engines)
@@ -52,6 +55,9 @@ def reconcilers(
         image=image.name,
         patience=patience or Patience(),
     )
+    balancing = (
+        () if experts is None else (ExpertPlacementReconciler(store, cluster, clock, fleet, experts, image=image.name),)
+    )
     return (
         SuperPodReconciler(store, cluster, clock),
         ModelDeploymentReconciler(store, cluster, clock, routes, history, image=image),
@@ -59,6 +65,7 @@ def reconcilers(
         DPGroupReconciler(store, cluster, image),
         FaultInjectionReconciler(store, cluster, clock),
         ScalingPolicyReconciler(store, cluster, clock, fleet, routes),
+        *balancing,
     )
 
 

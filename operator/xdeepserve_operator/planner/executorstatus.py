@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from xdeepserve_operator.api.v1alpha1.executor import ReplicaStatus, TaskExecutorStatus
-from xdeepserve_operator.planner.conditions import READY, condition_for, format_time
+from xdeepserve_operator.planner.conditions import READY, condition_for, find_condition, format_time
 from xdeepserve_operator.planner.gang import Waiting
 from xdeepserve_operator.planner.goal import Goal
 from xdeepserve_operator.planner.instance import InstanceView
@@ -13,6 +13,19 @@ from xdeepserve_operator.planner.progress import PROGRESSING, Progress
 from xdeepserve_operator.planner.readiness import Verdict, placed_verdict
 
 PLACED = "Placed"
+_UNSETTLED = frozenset({"Updating", "Faulted", "Degraded"})
+
+
+def unsettled(executor: Mapping[str, Any], *, partition: bool) -> str:
+    """The rollout or recovery that runs in a TaskExecutor; empty when none does. With a ``partition``, a rollout that
+    is not complete may stay so."""
+    ready = find_condition(executor, READY) or {}
+    if ready.get("reason") in _UNSETTLED:
+        return str(ready["reason"])
+    status = executor.get("status", {})
+    if status.get("updateRevision") != status.get("currentRevision") and not partition:
+        return "a rollout is not complete"
+    return ""
 
 
 def executor_status(

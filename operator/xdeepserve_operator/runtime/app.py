@@ -25,6 +25,7 @@ from xdeepserve_operator.runtime import health, metrics, watches
 from xdeepserve_operator.runtime.cache import Cache
 from xdeepserve_operator.runtime.engines import EngineClient
 from xdeepserve_operator.runtime.events import EventWriter
+from xdeepserve_operator.runtime.experts import ExpertClient
 from xdeepserve_operator.runtime.kube import KubeApi, Object
 from xdeepserve_operator.runtime.lease import Lease, LeaseSettings
 from xdeepserve_operator.runtime.loop import ReconcileLoop
@@ -94,7 +95,8 @@ async def run(settings: Settings) -> int:
         store, events = Store(wake), EventWriter(api, lease.held)
         writer = Writer(api, store, events, lease.held, write_seconds=renew_seconds)
         engines = EngineClient(session)
-        loop = ReconcileLoop(reconcilers(store, writer, engines, SystemClock(), engine_image=settings.engine_image))
+        image, experts = settings.engine_image, ExpertClient(engines)
+        loop = ReconcileLoop(reconcilers(store, writer, engines, SystemClock(), engine_image=image, experts=experts))
         cache = Cache(api, store, writer.forget)
         runner = await health.serve(
             settings.host,

@@ -32,10 +32,12 @@ WATCHED: dict[Resource, str] = {  # resource -> label selector
     resources.DPGROUPS: "",
     resources.FAULTINJECTIONS: "",
     resources.SCALINGPOLICIES: "",
+    resources.EXPERTPLACEMENTS: "",
     resources.NODES: "",
     resources.PODS: "",  # of all tenants: their dies count as used
     resources.DEPLOYMENTS: MANAGED_ONLY,
     resources.CONTROLLERREVISIONS: MANAGED_ONLY,
+    resources.CONFIGMAPS: MANAGED_ONLY,  # maps of experts
 }
 
 

@@ -61,26 +61,41 @@ class EngineClient:
 
     async def engine_metrics(self, host: str, token: str) -> str | None:
         """An engine's figures in Prometheus text, or None when it does not answer."""
-        try:
-            async with self._session.get(self._url(host, "/metrics"), headers=_bearer(token), timeout=TIMEOUT) as reply:
-                return (await _bounded(reply)).decode() if reply.status == 200 else None
-        except (aiohttp.ClientError, TimeoutError, UnicodeDecodeError, OSError) as error:
-            logger.debug("no metrics from %s: %s", host, error)
-            return None
+        answer = await self.get(host, token, "/metrics")
+        return None if answer is None else answer.decode(errors="replace")
 
     async def put_roster(self, host: str, token: str, roster: Roster) -> bool:
         """Tells a TE-shell whom to listen to; True when it took it."""
-        return await self._put(host, token, "/v1/roster", roster)
+        return await self.put(host, token, "/v1/roster", roster)
 
     async def put_membership(self, host: str, token: str, membership: Membership) -> bool:
         """Gives a TE-shell the membership to spread; True when it took it."""
-        return await self._put(host, token, "/v1/membership", membership)
+        return await self.put(host, token, "/v1/membership", membership)
 
     async def put_routes(self, host: str, token: str, routes: Routes) -> bool:
         """Tells a frontend where instances are; True when it took it."""
-        return await self._put(host, token, "/v1/routes", routes)
+        return await self.put(host, token, "/v1/routes", routes)
 
-    async def _put(self, host: str, token: str, path: str, message: WireModel) -> bool:
+    async def get(self, host: str, token: str, path: str) -> bytes | None:
+        """What is answered there with 200; None for any other answer, and for none."""
+        try:
+            async with self._session.get(self._url(host, path), headers=_bearer(token), timeout=TIMEOUT) as reply:
+                return await _bounded(reply) if reply.status == 200 else None
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            logger.debug("no answer from %s to %s: %s", host, path, error)
+            return None
+
+    async def delete(self, host: str, token: str, path: str) -> bool:
+        """Whether it was done."""
+        try:
+            async with self._session.delete(self._url(host, path), headers=_bearer(token), timeout=TIMEOUT) as reply:
+                return reply.status < 400
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            logger.debug("%s not deleted at %s: %s", path, host, error)
+            return False
+
+    async def put(self, host: str, token: str, path: str, message: WireModel) -> bool:
+        """Whether the message was taken."""
         body = message.model_dump_json().encode()
         headers = _bearer(token) | {"Content-Type": "application/json"}
         try:

@@ -33,6 +33,8 @@ RESOURCES: dict[str, Resource] = {
         resources.DPGROUPS,
         resources.FAULTINJECTIONS,
         resources.SCALINGPOLICIES,
+        resources.EXPERTPLACEMENTS,
+        resources.CONFIGMAPS,
         resources.PODS,
         resources.NODES,
         resources.DEPLOYMENTS,

@@ -74,7 +74,8 @@ SCALING_POLICY = _object(
         ],
     },
 )
-SAMPLES = (SUPERPOD, MODEL_DEPLOYMENT, TASK_EXECUTOR, DP_GROUP, FAULT_INJECTION, SCALING_POLICY)
+EXPERT_PLACEMENT = _object("ExpertPlacement", "experts", {"targetRef": {"name": "chat-decode"}})
+SAMPLES = (SUPERPOD, MODEL_DEPLOYMENT, TASK_EXECUTOR, DP_GROUP, FAULT_INJECTION, SCALING_POLICY, EXPERT_PLACEMENT)
 
 
 def changed(sample: Object, path: str, value: Any) -> Object:

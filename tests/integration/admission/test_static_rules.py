@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from admission_samples import (
     DP_GROUP,
+    EXPERT_PLACEMENT,
     FAULT_INJECTION,
     MODEL_DEPLOYMENT,
     SAMPLES,
@@ -131,6 +132,19 @@ REFUSED = [
     ),
     (SCALING_POLICY, "spec.mode", "Dreaming", "spec.mode", "supported values"),
     (SCALING_POLICY, "metadata.name", "s" * 64, "metadata.name", "at most 63 characters"),
+    # Experts.
+    (EXPERT_PLACEMENT, "spec.mode", "Static", "spec.mapRef", "needed for mode Static, and only there"),
+    (EXPERT_PLACEMENT, "spec.mapRef", {"name": "mine"}, "spec.mapRef", "needed for mode Static, and only there"),
+    (
+        EXPERT_PLACEMENT,
+        "spec.policy",
+        {"name": "greedy", "maxMovesPerLayer": 4},
+        "spec.policy.maxMovesPerLayer",
+        "only policies search and incremental limit their moves",
+    ),
+    (EXPERT_PLACEMENT, "spec.evacuate", [1, 1], "spec.evacuate", "each rank at most once"),
+    (EXPERT_PLACEMENT, "spec.redundantSlots", 65, "spec.redundantSlots", "less than or equal to"),
+    (EXPERT_PLACEMENT, "metadata.name", "e" * 47, "metadata.name", "at most 46 characters"),
     # Names must leave room for the names of children.
     (MODEL_DEPLOYMENT, "metadata.name", "m" * 31, "metadata.name", "at most 30 characters"),
     (MODEL_DEPLOYMENT, "metadata.name", "chat.v2", "metadata.name", "lower-case letters, digits and '-' only"),

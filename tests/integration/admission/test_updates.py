@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from admission_samples import (
     DP_GROUP,
+    EXPERT_PLACEMENT,
     FAULT_INJECTION,
     MODEL_DEPLOYMENT,
     SCALING_POLICY,
@@ -33,6 +34,7 @@ IMMUTABLE = [
     (DP_GROUP, "spec.executorRef.name", "other", "spec.executorRef"),
     (FAULT_INJECTION, "spec.durationSeconds", 30, "spec"),
     (SCALING_POLICY, "spec.targetRef.name", "other", "spec.targetRef"),
+    (EXPERT_PLACEMENT, "spec.targetRef.name", "other", "spec.targetRef"),
 ]
 
 

@@ -12,6 +12,7 @@ from typing import Literal
 from xdeepserve_operator.api.v1alpha1.base import ApiModel, Rule
 from xdeepserve_operator.api.v1alpha1.deployment import ModelDeploymentSpec, ModelDeploymentStatus
 from xdeepserve_operator.api.v1alpha1.executor import TaskExecutorSpec, TaskExecutorStatus
+from xdeepserve_operator.api.v1alpha1.experts import ExpertPlacementSpec, ExpertPlacementStatus
 from xdeepserve_operator.api.v1alpha1.fault import FaultInjectionSpec, FaultInjectionStatus
 from xdeepserve_operator.api.v1alpha1.group import DPGroupSpec, DPGroupStatus
 from xdeepserve_operator.api.v1alpha1.scaling import ScalingPolicySpec, ScalingPolicyStatus
@@ -220,4 +221,28 @@ SCALING_POLICY = Kind(
     rules=_name_rules(63, "as any label value"),
 )
 
-KINDS = (SUPERPOD, MODEL_DEPLOYMENT, TASK_EXECUTOR, DP_GROUP, FAULT_INJECTION, SCALING_POLICY)
+EXPERT_PLACEMENT = Kind(
+    kind="ExpertPlacement",
+    plural="expertplacements",
+    short_names=("xep",),
+    scope="Namespaced",
+    description="Balances the routed experts of a TaskExecutor's instances over their ranks, or says how it would.",
+    spec=ExpertPlacementSpec,
+    status=ExpertPlacementStatus,
+    columns=(
+        Column("Executor", ".spec.targetRef.name", "TaskExecutor whose experts are placed."),
+        Column("Mode", ".spec.mode", "Static, Dynamic or Advisory."),
+        Column("Balanced", _condition("Balanced", "status"), "Whether the load is even enough."),
+        Column("Reason", _condition("Balanced", "reason"), "Why it is or not."),
+        Column("Version", ".status.instances[0].mapVersion", "Placement in force, of instance 0.", type="integer"),
+        Column("Imbalance", ".status.summary", "Busiest rank over the mean, before and after the last change."),
+        Column("Swap", ".status.instances[0].swapPhase", "Phase of the change on its way.", wide=True),
+        Column("Swapping", _condition("SwapInProgress", "status"), "Whether experts are moving.", wide=True),
+        Column("Stalled", _condition("Stalled", "status"), "Whether the last change was given up.", wide=True),
+        Column("Missing", ".status.instances[0].missingExperts", "Experts without a copy.", type="integer", wide=True),
+        _AGE,
+    ),
+    rules=_name_rules(46, "so that the names of its ConfigMaps fit in 63"),
+)
+
+KINDS = (SUPERPOD, MODEL_DEPLOYMENT, TASK_EXECUTOR, DP_GROUP, FAULT_INJECTION, SCALING_POLICY, EXPERT_PLACEMENT)
