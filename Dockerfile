@@ -17,7 +17,7 @@ RUN groupadd --gid 65532 xdeepserve \
     && useradd --uid 65532 --gid 65532 --no-create-home --shell /usr/sbin/nologin xdeepserve
 RUN --mount=type=bind,from=build,source=/wheels,target=/wheels \
     pip install --no-cache-dir --no-index --find-links=/wheels xdeepserve
-COPY examples/models/tiny-deepseek-v3 /models/tiny-deepseek-v3
+COPY examples/models/austen-deepseek-v3 /models/austen-deepseek-v3
 ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 USER 65532:65532
 CMD ["python", "-m", "xdeepserve_operator"]

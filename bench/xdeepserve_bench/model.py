@@ -23,7 +23,6 @@ from xdeepserve_cluster.progress import Progress
 from xdeepserve_demo.assets import models
 from xdeepserve_demo.session import MODEL
 
-DEMO = ("austen-deepseek-v3", MODEL)  # the trained model, where it is there
 PYTHON_VARIABLE = "XDEEPSERVE_BENCH_PYTHON"
 PEERS = {"transformers": "transformers", "vLLM": "vllm"}  # and the module that must be there
 BATCHES = (1, 8, 32)
@@ -75,13 +74,13 @@ class Worker:
 def run(*, quick: bool) -> Report:
     """Runs it; progress goes to standard error."""
     report, progress, plan = Report("model"), Progress(), QUICK if quick else FULL
-    name = next(name for name in DEMO if (models() / name / "model.safetensors").exists())
-    with progress.step(f"the demo's model ({name})"):
-        demo = _compare(models() / name, ["transformers"], plan, prefill=False)
+    trained = models() / MODEL
+    with progress.step(f"the demo's model ({MODEL})"):
+        demo = _compare(trained, ["transformers"], plan, prefill=False)
     for batch, bar in ((1, 4.0), (8, None), (32, 2.0)):
         report.measures.append(_ratio(f"decode, demo model, batch {batch}", "transformers", demo, batch, bar))
     with progress.step("the demo's model in INT8"):
-        report.measures += _int8(models() / name)
+        report.measures += _int8(trained)
     with tempfile.TemporaryDirectory(prefix="xdeepserve-bench-") as root:
         with progress.step("a random checkpoint of 297 M parameters"):
             checkpoint = model_checkpoint.make(Path(root))

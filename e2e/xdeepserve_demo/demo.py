@@ -14,7 +14,13 @@ from xdeepserve_demo.session import DEPLOYMENT, MODEL, Session, session
 from xdeepserve_demo.summary import placement_table, show, times_table
 from xdeepserve_demo.timeline import Timeline
 
-PROMPTS = [f"Tell me about expert number {number}." for number in range(8)]
+PROMPTS = [
+    "Who is Mr. Darcy?",
+    "Tell me about the letter.",
+    "Continue: She walked into the garden, and",
+    "Hello!",
+    *(f"Tell me about Mr. Bennet's daughter number {number}." for number in range(1, 5)),
+]
 STREAM_TOKENS = 200
 STREAMS = 6
 
@@ -43,9 +49,8 @@ async def _serve(current: Session, timeline: Timeline) -> None:
         answer = await stream_chat(endpoint, MODEL, PROMPTS[0], 32)
     if answer.error is not None:
         raise PromiseBroken(f"the first completion failed: {answer.error}")
-    text = "".join(letter for letter in answer.text if letter.isprintable() and letter != "\ufffd")
-    timeline.say(f"POST {endpoint}/v1/chat/completions")
-    timeline.say(f"-> {len(answer.token_ids)} tokens, {text[:30]!r} … (the checkpoint's weights are random)")
+    timeline.say(f"POST {endpoint}/v1/chat/completions: {PROMPTS[0]}")
+    timeline.say(f"-> {len(answer.token_ids)} tokens: {' '.join(answer.text.split())[:60]} …")
     timeline.record("time to first token", answer.ttft_s)
 
 

@@ -19,7 +19,7 @@ from xdeepserve_operator.runtime.resources import MODELDEPLOYMENTS
 
 NAMESPACE = "default"
 DEPLOYMENT = "chat"
-MODEL = "tiny-deepseek-v3"
+MODEL = "austen-deepseek-v3"
 READY_SECONDS = 90.0
 
 

@@ -47,4 +47,4 @@ def test_the_image_runs_as_the_charts_user(root: Path, instructions: list[tuple[
 
 def test_the_image_has_the_models_where_engines_look(instructions: list[tuple[str, list[str]]]) -> None:
     destinations = [words[-1] for name, words in instructions if name == "COPY"]
-    assert "/models/tiny-deepseek-v3" in destinations
+    assert "/models/austen-deepseek-v3" in destinations
