@@ -1,7 +1,8 @@
 """How the commands reach a cluster: kubectl's own options, and errors that a person can act on.
 
-Nothing writes but ``rollout``, which edits a ModelDeployment's spec. A command that only reads one namespace asks for
-no more than that namespace, so that people with few rights can use it.
+Nothing writes but ``rollout``, which edits a ModelDeployment's spec, and ``eplb apply|pause|resume``, which edit an
+ExpertPlacement. A command that only reads one namespace asks for no more than that namespace, so that people with few
+rights can use it.
 """
 
 import asyncio

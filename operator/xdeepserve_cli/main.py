@@ -11,7 +11,7 @@ PARTS = {
     "cluster": ("xdeepserve_cluster.cli", "app", "A local Kubernetes with emulated SuperPod servers."),
     "demo": ("xdeepserve_demo.cli", "demo", "Apply a model, chat with it, break a die, watch it heal."),
     "bench": ("xdeepserve_bench.cli", "app", "Benchmarks, as tables or JSON."),
-    "eplb": ("xdeepserve_cli.eplb.commands", "app", "Plan and judge expert placements offline, from a recording."),
+    "eplb": ("xdeepserve_cli.eplb.commands", "app", "Expert placements: planned offline, or those of a cluster."),
     "explain-placement": (
         "xdeepserve_cli.explain",
         "explain_placement",

@@ -1,4 +1,4 @@
-"""The commands: show, plan, evaluate, compare, convert."""
+"""The commands: show, plan, evaluate, compare, convert; those for a cluster are in ``live``."""
 
 import time
 from pathlib import Path
@@ -12,16 +12,19 @@ from eplb import BUDGETS, Balance, Budget, Cluster, LoadWindow, Options, Placeme
 from eplb.balance import npu_shares
 from eplb.traces import npz, sglang
 from eplb.traces.files import write_load
-from xdeepserve_cli.eplb import inputs, tables
+from xdeepserve_cli.access import Context, Kubeconfig, Namespace
+from xdeepserve_cli.eplb import inputs, live, tables
 from xdeepserve_cli.eplb.picture import heat_map
+from xdeepserve_cli.output import Format, Output
 
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    help="Plan and judge expert placements offline, from a recording; no cluster needed.",
+    help="Plan and judge expert placements offline, from a recording; look at and steer those of a cluster.",
 )
+live.register(app)
 
 Policy = Annotated[str, typer.Option("--policy", help="search, incremental, greedy, activated, none, or your own.")]
 BudgetName = Annotated[str, typer.Option("--budget", help=f"How long to search: {', '.join(BUDGETS)}.")]
@@ -31,12 +34,19 @@ Seed = Annotated[int, typer.Option("--seed")]
 
 @app.command()
 def show(
-    load: inputs.LoadFile,
+    load: Annotated[str, typer.Argument(metavar="LOAD|NAME", help="A load as below, or an ExpertPlacement's name.")],
     slices: inputs.Slices = inputs.DEFAULT_SLICES,
     part: inputs.Part = "",
     top_k: inputs.TopK = 0,
+    namespace: Namespace = None,
+    output: Output = Format.TEXT,
+    context: Context = None,
+    kubeconfig: Kubeconfig = None,
 ) -> None:
-    """How skewed a load is."""
+    """How skewed a recorded load is, or how even that of an ExpertPlacement in a cluster."""
+    if not inputs.is_load(load):
+        live.show(load, namespace, output, context, kubeconfig)
+        return
     with inputs.plain_errors():
         tables.print_load(inputs.load_of(load, slices, part, top_k))
 

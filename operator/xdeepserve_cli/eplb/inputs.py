@@ -38,6 +38,11 @@ def plain_errors() -> Iterator[None]:
         raise typer.BadParameter(f"{error.filename}: {error.strerror}") from error
 
 
+def is_load(name: str) -> bool:
+    """Whether a recording is meant, and not an object of a cluster, whose name has no dot and no slash."""
+    return name.startswith("trace:") or "." in name or "/" in name or Path(name).exists()
+
+
 def load_of(name: str, slices: int, part: str = "", top_k: int = 0) -> LoadWindow:
     """The load of a file, in as many slices as asked for."""
     return merge_slices(read_load(name, part=part, top_k=top_k), slices)
