@@ -190,7 +190,8 @@ class Channel:
 
     def _reach(self, number: int, nbytes: int) -> Steps[RemoteMemory]:
         region = self._regions.get(number)
-        if region is None or region.closed:
+        if region is None:
+            self._regions = {each: known for each, known in self._regions.items() if not known.closed}
             region = yield from self._endpoint.connect(self.peer, region_name(number), nbytes)
             self._regions[number] = region
         return region.memory

@@ -16,8 +16,8 @@ sender may change these data again. The field of a piece tells its event, its by
 message follow.
 
 Events number the messages of one direction and must grow. A receiver that gave up on an event skips what is left
-of it when it waits for a later one; a receiver that waits for an event which the sender abandoned gets
-EventMismatch and may go on with a later one.
+of it when it waits for a later one; a receiver that waits for an event which the sender abandoned, or whose region it
+has closed since, gets EventMismatch and may go on with a later one.
 """
 
 from __future__ import annotations
@@ -28,8 +28,10 @@ from typing import Final, TypeAlias
 
 from xccl.errors import CorruptField, EventMismatch, RingFull, Timeout
 from xccl.field import Lost, await_field, await_word, publish
+from xccl.header import CLOSED_OFFSET
 from xccl.layout import Layout, RingMap, chunk_bytes
 from xccl.memory import RemoteMemory
+from xccl.operations import Load, Operation, Read, batch
 from xccl.paths import Path
 from xccl.region import Reference
 from xccl.steps import Steps
@@ -41,6 +43,7 @@ _BYTES_BITS: Final = 32
 _MOST_BYTES: Final = (1 << _BYTES_BITS) - 1
 _BY_REFERENCE: Final = 1 << 63
 _REFERENCE: Final = struct.Struct("=4Q")
+_WHOLE_READ: Final = 4 << 20  # a longer one gives way in between: whoever drives it may have an event loop to run
 
 SENT, SENT_EVENT, RECEIVED, CONSUMED_EVENT, FILLED, LEFT, POSTED = range(7)  # counters; native/ring.c knows them too
 
@@ -164,7 +167,13 @@ class Ring:
         _check_room(event, at.nbytes, into)
         if at.nbytes:
             region = yield from self._reach(at.number, at.region_bytes)
-            yield from region.read(at.offset, into[: at.nbytes])
+            for begin in range(0, at.nbytes, _WHOLE_READ):
+                if begin:
+                    yield True
+                end = min(begin + _WHOLE_READ, at.nbytes)
+                look: list[Operation] = [Read(at.offset + begin, into[begin:end]), Load(CLOSED_OFFSET)]
+                if any((yield from batch(region, look))):
+                    raise EventMismatch(f"event {event}: the sender has given up the region in which its data lay")
         return at.nbytes
 
     def _begin(self, event: int) -> None:

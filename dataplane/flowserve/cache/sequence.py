@@ -87,9 +87,13 @@ class SequenceKV:
         used = self.blocks[: self.pool.blocks_for(self.length)]
         return self.pool.fetch(layer, used).reshape(-1, self.pool.width)[: self.length]
 
-    def export(self) -> FloatArray:
-        """A contiguous copy, f32[layers, length, width], that another process can `load`."""
-        return np.stack([self.read(layer) for layer in range(self.pool.layers)])
+    def export(self, out: FloatArray | None = None) -> FloatArray:
+        """A contiguous copy, f32[layers, length, width], that another process can `load`; in `out` if that is given."""
+        if out is None:
+            out = np.empty((self.pool.layers, self.length, self.pool.width), np.float32)
+        for layer, rows in enumerate(out):
+            rows[:] = self.read(layer)
+        return out
 
     def load(self, rows: FloatArray) -> None:
         """Appends the tokens of an exported f32[layers, n, width].

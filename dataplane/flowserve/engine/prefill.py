@@ -109,7 +109,7 @@ class Prefill:
 
     def pull(self, ticket: str, to: PullRequest) -> None:
         """Starts sending a ticket's KV. Raises NoTicket."""
-        self._pusher.push(ticket, self._tickets.take(ticket).export(), to)
+        self._pusher.push(ticket, self._tickets.take(ticket), to)
 
     def drop(self, ticket: str) -> None:
         """Gives a ticket's blocks back. Raises NoTicket."""

@@ -96,8 +96,8 @@ def bench(runtime: Runtime) -> Bench:
 async def test_blocks_are_kept_until_the_receiver_has_all_of_them(bench: Bench) -> None:
     ticket = bench.finished()
     bench.prefill.pull(ticket.id, WISH)
-    ((pulled, rows, to),) = bench.asked
-    assert (pulled, rows.shape[1], to) == (ticket.id, len(PROMPT), WISH)
+    ((pulled, kv, to),) = bench.asked
+    assert (pulled, kv.length, to) == (ticket.id, len(PROMPT), WISH)
     assert bench.usage > 0
     await bench.complete(bench.prefill, Pushed(ticket.id, None))
     assert bench.usage == 0

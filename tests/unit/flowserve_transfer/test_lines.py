@@ -11,6 +11,7 @@ import pytest
 from aiohttp import ClientSession, web
 from aiohttp.test_utils import BaseTestServer, TestServer
 
+from flowserve.cache import BlockPool, SequenceKV
 from flowserve.transfer.lines import Lines
 from flowserve.transfer.pull import Pulled, Puller
 from flowserve.transfer.push import Pusher
@@ -42,10 +43,12 @@ def decode(tmp_path: Path, faults: Faults) -> Iterator[Endpoint]:
 async def server(prefill: Endpoint) -> AsyncIterator[BaseTestServer]:
     """A prefill engine as far as pulls are concerned: every ticket has the same KV."""
     pusher = Pusher(prefill, timeout=1)
+    kv = SequenceKV(BlockPool(3, 2, *ROWS.shape[::2]))
+    kv.load(ROWS)
 
     async def pull(request: web.Request) -> web.Response:
         wish = PullRequest.model_validate_json(await request.read())
-        pusher.push(request.match_info["ticket"], ROWS, wish)
+        pusher.push(request.match_info["ticket"], kv, wish)
         return web.Response(status=202)
 
     app = web.Application()
@@ -71,6 +74,13 @@ async def pulled(puller: Puller, server: BaseTestServer, prefill: Endpoint) -> P
     )
     puller.pull(1, ticket, ROWS.shape)
     return await asyncio.wait_for(puller.completions.get(), 10)
+
+
+async def test_kv_is_read_where_it_was_laid_out(puller: Puller, server: BaseTestServer, prefill: Endpoint) -> None:
+    """One region, used again; it is zero-copy from the size on from which that pays."""
+    for _ in range(3):
+        assert np.array_equal((await pulled(puller, server, prefill)).rows, ROWS)
+    assert [path.name for path in prefill.directory.glob("prefill.application-*")] == ["prefill.application-0"]
 
 
 async def test_a_link_that_breaks_costs_the_pulls_of_its_time_only(

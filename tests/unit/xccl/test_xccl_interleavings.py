@@ -10,7 +10,7 @@ from xccl_explorer import ExploredMemory, Footprints, Violation, World, explore,
 
 from xccl import alltoall, field, ring
 from xccl.alltoall import AllToAll
-from xccl.layout import GroupMap, Layout
+from xccl.layout import HEADER_BYTES, GroupMap, Layout
 from xccl.memory import RemoteMemory
 from xccl.paths import Path
 from xccl.push import Push
@@ -79,13 +79,14 @@ def dma_world() -> World:
 
 def zero_copy_world() -> World:
     """Three messages out of the same place in a region, each written there when the one before was acknowledged."""
-    region = ExploredMemory(bytearray(64), "application")
+    size, at = 2 * HEADER_BYTES, HEADER_BYTES
+    region = ExploredMemory(bytearray(size), "application")
     memories, (sender, receiver) = ring_ends(region)
 
     def send() -> Steps[None]:
         for event in (1, 2, 3):
-            yield from region.write(8, bytes([event] * 16))
-            tail = yield from sender.send_reference(Reference(0, 64, 8, 16), event)
+            yield from region.write(at, bytes([event] * 16))
+            tail = yield from sender.send_reference(Reference(0, size, at, 16), event)
             yield from sender.await_copied(tail)
 
     def check(results: list[Any]) -> None:

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from xccl_tcp_world import hosts
 from xccl_world import SMALL, endpoints, interleave, peer_of, randomly
 
-from xccl import Broken, Channel, CorruptField, Endpoint, EventMismatch, Path, Situation, Timeout, atomics, run
+from xccl import Broken, Channel, CorruptField, Endpoint, EventMismatch, Path, Situation, Timeout, atomics, ring, run
 from xccl.layout import RingMap
 from xccl.paths import AIVS, UNIFIED_BUFFER_BYTES, ZERO_COPY_BYTES, Cores, default_rule
 from xccl.ring import FILLED, RECEIVED
@@ -114,6 +115,38 @@ def test_a_region_made_after_the_connection_and_another_after_its_end(ends: list
         assert transfer(sender.send(data, event=event), receiver.receive(into, event=event)) == 100_000
         assert (into == event).all()
         region.close()
+
+
+@pytest.mark.parametrize("far", [False, True], ids=["mapped", "tcp"])
+def test_what_lay_in_a_region_that_was_given_up_is_not_taken_for_the_message(far: bool) -> None:
+    """Over TCP, such memory reads as zeros once its owner has let it go; the next message arrives all the same."""
+    with hosts(2) if far else endpoints(2) as made:
+        sender, receiver = connect(*made)
+        regions = [made[0].region(100) for _ in range(2)]
+        kept, given_up = (region.empty(100) for region in regions)
+        into = bytearray(1000)
+        for event, data in ((1, kept), (2, given_up)):
+            transfer(sender.send(data, event=event, path=Path.ZERO_COPY), receiver.receive(into, event=event))
+        sending = sender.send(given_up, event=3, path=Path.ZERO_COPY)
+        next(sending)
+        regions[1].close()
+        with pytest.raises(EventMismatch, match="event 3: the sender has given up the region"):
+            run(receiver.receive(into, event=3), timeout=10)
+        kept[:] = 7
+        assert transfer(sender.send(kept, event=4, path=Path.ZERO_COPY), receiver.receive(into, event=4)) == 100
+        assert into[:100] == bytes([7] * 100)
+
+
+def test_long_reads_give_way(ends: list[Endpoint], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ring, "_WHOLE_READ", 1000)
+    sender, receiver = connect(*ends)
+    data = ends[0].region(3500).empty(3500)
+    data[:] = np.arange(3500) % 251
+    sending = sender.send(data, event=1, path=Path.ZERO_COPY)
+    next(sending)
+    into = np.empty_like(data)
+    assert sum(1 for _ in receiver.receive(into, event=1)) == 3
+    assert np.array_equal(into, data)
 
 
 def test_a_reference_outside_of_its_region_is_corrupt(ends: list[Endpoint]) -> None:

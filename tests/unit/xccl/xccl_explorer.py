@@ -38,7 +38,7 @@ from xccl.alltoall import AllToAll, Dispatched
 from xccl.atomics import Offsets
 from xccl.layout import GroupMap, Kind, Layout, RingMap
 from xccl.memory import Buffer, MappedMemory, Rows, octets
-from xccl.operations import Read, Store
+from xccl.operations import Load, Read, Store
 from xccl.paths import Path
 from xccl.push import Push, Pushed
 from xccl.region import Reference
@@ -315,6 +315,8 @@ def _frozen(value: Any, looked_at: dict[int, Hashable]) -> Hashable:
             return value.offset, _frozen(value.into, looked_at)
         case Store():
             return value.offset, value.value
+        case Load():
+            return value.offset
     raise TypeError(f"a {kind.__name__} is held across a step: say here what of it is state")
 
 
