@@ -28,6 +28,7 @@ PEERS = {"transformers": "transformers", "vLLM": "vllm"}  # and the module that 
 BATCHES = (1, 8, 32)
 PROMPT, LONG_PROMPT = 16, 2048
 RANKS, SPREAD_BATCH = 2, 32
+DRAFTS, DRAFTED_TOKENS = (1, 2), 64
 COPY_SHARE = 0.6
 ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
@@ -79,6 +80,8 @@ def run(*, quick: bool) -> Report:
         demo = _compare(trained, ["transformers"], plan, prefill=False)
     for batch, bar in ((1, 4.0), (8, None), (32, 2.0)):
         report.measures.append(_ratio(f"decode, demo model, batch {batch}", "transformers", demo, batch, bar))
+    with progress.step("the demo's model with MTP drafts"):
+        report.measures += _drafts(trained, plan)
     with progress.step("the demo's model in INT8"):
         report.measures += _int8(trained)
     with tempfile.TemporaryDirectory(prefix="xdeepserve-bench-") as root:
@@ -106,6 +109,30 @@ def run(*, quick: bool) -> Report:
     )
     report.measures.append(_bandwidth(large["flowserve"], plan))
     return report
+
+
+def _drafts(checkpoint: Path, plan: Plan) -> Iterator[Measure]:
+    """The engine's loop with as many drafts as serve it best, against none."""
+    speed, accepted = dict.fromkeys((0, *DRAFTS), 0.0), {}
+    with _worker([sys.executable, "-m", f"{__package__}.model_drafts"], checkpoint) as worker:
+        for _ in range(plan.rounds * 2):
+            for drafts in speed:
+                answer = worker("answer", drafts=drafts, tokens=DRAFTED_TOKENS)
+                speed[drafts] = max(speed[drafts], answer["tokens_per_second"])
+                accepted[drafts] = answer["accepted"]
+    best = max(DRAFTS, key=speed.__getitem__)
+    yield Measure(
+        name=f"decode loop, demo model, batch 1, {best} MTP drafts",
+        value=speed[best],
+        unit="tokens/s",
+        runs=plan.rounds * 2,
+        against="no drafts",
+        against_value=speed[0],
+        bar=1.3,
+        better="higher",
+    )
+    for drafts in DRAFTS:
+        yield Measure(f"share of drafts accepted, {drafts} an iteration", accepted[drafts], "", better="higher")
 
 
 def _int8(checkpoint: Path) -> Iterator[Measure]:

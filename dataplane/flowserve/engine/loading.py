@@ -28,7 +28,7 @@ class Runtime:
         with _explained():
             self._weights = Weights.open(directory)
             self.model = Model(self._weights, limits.max_batch * (1 + limits.speculative_tokens))
-            self.mtp = MtpLayer(self._weights) if limits.speculative_tokens else None
+            self.mtp = MtpLayer(self._weights, self.model) if limits.speculative_tokens else None
         self.max_batch, self.drafts = limits.max_batch, limits.speculative_tokens
         self.config = self.model.config
         self.max_context = min(limits.max_context_tokens, self.config.max_position_embeddings)

@@ -34,9 +34,9 @@ class Model:
         self.config = weights.config
         self.max_batch = max_batch
         self.layers = [DecoderLayer(weights, layer) for layer in range(self.config.num_hidden_layers)]
-        self._embedding = weights.table(EMBEDDING)
+        self.embedding = weights.table(EMBEDDING)
         self._norm = weights.vector(f"{FINAL_NORM}.weight")
-        self._head = weights.linear(HEAD)
+        self.head = weights.linear(HEAD)
         self.plans = DecodePlans(self.config)
         self._frequencies = self.config.rope.frequencies()
 
@@ -107,7 +107,7 @@ class Model:
 
     def embed(self, tokens: IntArray) -> FloatArray:
         """The residual stream f32[T, H] that tokens i32[T] start with."""
-        return self._embedding[tokens]
+        return self.embedding[tokens]
 
     def rotations(self, positions: IntArray) -> Rotations:
         """The rotary factors c64[T, rope / 2] of positions i32[T]."""
@@ -121,7 +121,7 @@ class Model:
 
     def logits(self, hidden: FloatArray) -> FloatArray:
         """f32[T, H] -> f32[T, V]."""
-        return self._head(hidden)
+        return self.head(hidden)
 
     def _check(self, tokens: IntArray, positions: IntArray) -> None:
         if tokens.min() < 0 or tokens.max() >= self.config.vocab_size:

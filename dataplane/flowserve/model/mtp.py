@@ -24,14 +24,17 @@ from flowserve.model.functional import rms_norm
 from flowserve.model.linear import fill
 from flowserve.model.model import Model
 from flowserve.model.prefill import PrefillAttention
-from flowserve.model.weights import Weights, layer_name, mtp_shapes
+from flowserve.model.weights import EMBEDDING, HEAD, Weights, layer_name, mtp_shapes
 from xccl import Steps
 
 
 class MtpLayer:
-    """The first MTP layer of a model; its routed experts are the caller's, as the main model's are."""
+    """The first MTP layer of a model; its routed experts are the caller's, as the main model's are.
 
-    def __init__(self, weights: Weights) -> None:
+    Embedding and head are the main model's own where the checkpoint has copies of them, as DeepSeek's has.
+    """
+
+    def __init__(self, weights: Weights, model: Model) -> None:
         """Raises UnsupportedModel if the model has no MTP layer, CheckpointError if its tensors are not sound."""
         config = weights.config
         if not config.num_nextn_predict_layers:
@@ -41,13 +44,16 @@ class MtpLayer:
         weights.check(mtp_shapes(config, self.number))
         name = layer_name(self.number)
         self._eps = config.rms_norm_eps
-        self._embedding = weights.table(f"{name}.embed_tokens")
+        self._embedding, self._head = model.embedding, model.head
+        if not weights.alike(f"{name}.embed_tokens", EMBEDDING):
+            self._embedding = weights.table(f"{name}.embed_tokens")
+        if not weights.alike(f"{name}.shared_head.head", HEAD):
+            self._head = weights.linear(f"{name}.shared_head.head")
         self._embedding_norm = weights.vector(f"{name}.enorm.weight")
         self._hidden_norm = weights.vector(f"{name}.hnorm.weight")
         self._projection = weights.linear(f"{name}.eh_proj")
         self._layer = DecoderLayer(weights, self.number)
         self._norm = weights.vector(f"{name}.shared_head.norm.weight")
-        self._head = weights.linear(f"{name}.shared_head.head")
 
     def forward(
         self, hidden: FloatArray, following: IntArray, attention: Attention, experts: Experts, live: int

@@ -70,6 +70,10 @@ class Weights:
         stacked = np.concatenate([self.table(module) for module in modules])
         return Linear(stacked * np.float32(scale) if scale != 1.0 else stacked)
 
+    def alike(self, module: str, other: str) -> bool:
+        """Whether two modules have the same weight, so that one copy in memory is enough."""
+        return np.array_equal(self.table(module), self.table(other))
+
     def vector(self, name: str) -> FloatArray:
         """A copy of a one-dimensional tensor."""
         return self._checkpoint.read(name).copy()

@@ -68,7 +68,7 @@ class Reader:
         self.tokenizer = Tokenizer(directory)
         self.chat = ChatTemplate.load(directory)
         self.model = Model(weights, max_batch=1)
-        self._mtp = MtpLayer(weights)
+        self._mtp = MtpLayer(weights, self.model)
         self.experts = CountedExperts(ExpertWeights(weights, layers=[*config.moe_layers, self._mtp.number]))
         self._pool = BlockPool(BLOCKS, BLOCK, self._mtp.number + 1, config.latent_width)
         self._end = set(config.eos_token_ids)

@@ -32,7 +32,7 @@ class World:
     def __init__(self) -> None:
         weights = Weights.open(AUSTEN)
         self.model = Model(weights, max_batch=1024)
-        self.mtp = MtpLayer(weights)
+        self.mtp = MtpLayer(weights, self.model)
         self.layers = (*weights.config.moe_layers, self.mtp.number)
         self.experts = LocalExperts(ExpertWeights(weights, layers=self.layers))
         self.pool = self.model.new_pool(2048, 4, mtp=True)

@@ -21,8 +21,8 @@ TOLERANCE = 1e-4
 
 
 @pytest.fixture(scope="module")
-def mtp(weights: Weights) -> MtpLayer:
-    return MtpLayer(weights)
+def mtp(weights: Weights, model: Model) -> MtpLayer:
+    return MtpLayer(weights, model)
 
 
 @pytest.fixture(scope="module")
@@ -65,13 +65,21 @@ def test_drafts_one_by_one_are_those_of_the_reference(
 
 def test_a_checkpoint_without_the_layers_tensors_is_refused(copy_of_tiny: Callable[[Damage], Path]) -> None:
     weights = Weights.open(copy_of_tiny(lambda _: None))
+    model = Model(weights, 1)
     with pytest.raises(CheckpointError, match=r"model\.layers\.4\.embed_tokens\.weight is missing"):
-        MtpLayer(weights)
+        MtpLayer(weights, model)
 
 
 def test_a_model_without_mtp_is_refused(copy_of_tiny: Callable[[Damage], Path]) -> None:
     directory = copy_of_tiny(lambda _: None)
     config = directory / "config.json"
     config.write_text(config.read_text().replace('"num_nextn_predict_layers": 1', '"num_nextn_predict_layers": 0'))
+    weights = Weights.open(directory)
+    model = Model(weights, 1)
     with pytest.raises(UnsupportedModel, match="num_nextn_predict_layers is 0"):
-        MtpLayer(Weights.open(directory))
+        MtpLayer(weights, model)
+
+
+def test_copies_of_a_weight_are_known_as_such(weights: Weights) -> None:
+    assert weights.alike("model.layers.4.embed_tokens", "model.embed_tokens")
+    assert not weights.alike("model.layers.4.embed_tokens", "lm_head")
