@@ -1,5 +1,6 @@
 """``top``: rates out of two samples, and rows for engines that say nothing."""
 
+from flowserve.engine.iteration import Tally
 from flowserve.engine.metrics import render
 from flowserve.wire import EngineStatus
 from xdeepserve_cli.top import COLUMNS, figures, row
@@ -14,7 +15,7 @@ def sample(tokens: int) -> dict[str, float] | None:
     state = EngineStatus(
         name="g", incarnation="i", fabric_uri="", state="Serving", epoch=4, running=2, waiting=1, kv_usage=0.5
     )
-    return figures(render("m", state, tokens))
+    return figures(render("m", state, Tally(tokens=tokens)))
 
 
 def test_tokens_a_second_come_from_two_samples():
