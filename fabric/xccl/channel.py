@@ -1,8 +1,8 @@
 """A connection between two endpoints: who may send and receive when, by which path, and how waiting is done.
 
 The protocol itself is in `ring`. Two ways lead to it: `send` and `receive` are Steps for any driver; `send_now` and
-`receive_now` block the thread, and where both ends share memory a message of few chunks is one call of compiled
-code, which speaks the same protocol on the same counters. Whatever is unusual there falls back to the Steps.
+`receive_now` block the thread, and where both ends share memory a message is one call of compiled code, which speaks
+the same protocol on the same counters. Whatever is unusual there falls back to the Steps.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Final, Self
 from xccl import atomics
 from xccl.endpoint import Endpoint, Reached, ring_name
 from xccl.errors import Broken, PeerLost
+from xccl.header import CLOSED_OFFSET
 from xccl.layout import FIELD_STRIDE, RingMap
 from xccl.memory import Buffer, MappedMemory, RemoteMemory, octets
 from xccl.paths import AIVS_PER_SEND, UNIFIED_BUFFER_BYTES, ZERO_COPY_BYTES, Path, Rule, Situation, default_rule
@@ -24,7 +25,7 @@ from xccl.shm import Segment
 from xccl.steps import Steps, run
 from xccl.uri import Peer
 
-_MTE: Final = Path.MTE  # looking a member up takes longer than all else that `send_now` does
+_MTE, _DMA = Path.MTE, Path.DMA  # looking a member up takes longer than all else that `send_now` does
 _GLANCE: Final = 100e-6  # one peer, which normally has a core of its own; copying 1 MiB takes about as long
 
 if atomics.NATIVE:
@@ -113,15 +114,17 @@ class Channel:
 
     def send_now(self, data: Buffer, *, event: int, timeout: float, path: Path | None = None) -> None:
         """`send`, blocking the thread. Raises Timeout too."""
-        if self._native is None or self._sending or not (path is None or path is _MTE):
+        native = self._native
+        if native is None or self._sending or path is _DMA:
             run(self.send(data, event=event, path=path), timeout=timeout, glance=_GLANCE)
             return
-        most = self._most_in_chunks() if path is None else sys.maxsize
-        done = self._native.send(data, event, most, False)
+        done = (
+            native.send(data, event, sys.maxsize, False) if path is _MTE else self._by_rule(native, data, event, path)
+        )
         if done == DECLINED:
             run(self.send(data, event=event, path=path), timeout=timeout, glance=_GLANCE)
         elif done == PARTIAL:
-            run(self._send_rest(self._native, data, event), timeout=timeout, glance=_GLANCE)
+            run(self._send_rest(native, data, event), timeout=timeout, glance=_GLANCE)
         elif done == UNACKNOWLEDGED:
             run(self._ring.await_copied(self._ring.counters[SENT]), timeout=timeout, glance=_GLANCE)
 
@@ -142,11 +145,19 @@ class Channel:
         """
         return probe(self._ring, self._watch.look, timeout=timeout, patience=patience)
 
-    def _most_in_chunks(self) -> int:
-        """The largest message that the default rule sends in chunks."""
-        if self._endpoint.regions:
-            return ZERO_COPY_BYTES - 1
-        return sys.maxsize if self._endpoint.cores.free >= AIVS_PER_SEND else UNIFIED_BUFFER_BYTES
+    def _by_rule(self, native: RingEnd, data: Buffer, event: int, path: Path | None) -> int:
+        """Send in compiled code what the default rule, or `path`, sends in chunks or by reference."""
+        regions = self._endpoint.region_buffers
+        if path is not None:
+            return native.send_reference(data, event, regions, 0)
+        if regions:
+            done = native.send(data, event, ZERO_COPY_BYTES - 1, False)
+            if done == DECLINED:
+                done = native.send_reference(data, event, regions, ZERO_COPY_BYTES)
+            if done != DECLINED:
+                return done
+        most = sys.maxsize if self._endpoint.cores.free >= AIVS_PER_SEND else UNIFIED_BUFFER_BYTES
+        return native.send(data, event, most, False)
 
     def _send_rest(self, native: RingEnd, data: Buffer, event: int) -> Steps[None]:
         """Go on in compiled code, and wait here while the ring is full."""
@@ -194,6 +205,8 @@ class Channel:
             self._regions = {each: known for each, known in self._regions.items() if not known.closed}
             region = yield from self._endpoint.connect(self.peer, region_name(number), nbytes)
             self._regions[number] = region
+            if self._native is not None and type(region.memory) is MappedMemory:
+                self._native.know_region(number, region.memory.buffer, CLOSED_OFFSET)
         return region.memory
 
 

@@ -23,6 +23,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from itertools import count
+from mmap import mmap
 from pathlib import Path
 from typing import Final, Self, TypeAlias
 
@@ -77,6 +78,7 @@ class Endpoint:
         self._claimed: set[str] = set()
         self.cores: Final = Cores()
         self.regions: dict[int, Region] = {}
+        self.region_buffers: dict[int, mmap] = {}
         self._region_numbers = count()
         self._epoch = -1
         self._joined = -1
@@ -147,8 +149,11 @@ class Endpoint:
         """A new application region with room for `nbytes`."""
         number = next(self._region_numbers)
         total = HEADER_BYTES + page_up(SKEW_BYTES + nbytes)
-        region = Region(number, self.own(region_name(number), total), lambda: self._forget(number))
+        segment = self.own(region_name(number), total)
+        region = Region(number, segment, lambda: self._forget(number))
         self.regions[number] = region
+        assert isinstance(segment.memory.buffer, mmap)
+        self.region_buffers[number] = segment.memory.buffer
         return region
 
     def reference(self, data: memoryview) -> Reference | None:
@@ -161,6 +166,7 @@ class Endpoint:
 
     def _forget(self, number: int) -> None:
         self.regions.pop(number, None)
+        self.region_buffers.pop(number, None)
         self._segments.pop(region_name(number), None)
 
     def discard(self, name: str) -> None:

@@ -86,4 +86,13 @@ static inline void copy_out(char *to, const char *from, size_t length)
     memcpy(to, from, length);
 }
 
+/* Copy what another core has written; what is larger than caches goes past them. */
+static inline void copy_in(char *to, const char *from, size_t length)
+{
+    if (length < LARGE_BYTES)
+        memcpy(to, from, length);
+    else
+        copy_out(to, from, length);
+}
+
 #endif

@@ -4,17 +4,9 @@
  * does the ordinary thing whole, or says how far it came. It waits for a moment only, for a peer that runs on another
  * core; waits are the drivers' (steps.py).
  */
-#include "extension.h"
-#include "memory.h"
+#include "ring.h"
 
-enum { SENT, SENT_EVENT, RECEIVED, CONSUMED_EVENT, FILLED, LEFT, POSTED, COUNTERS };
 enum { SHORTEST_CHUNK = 2048, LINE = 64 };
-
-typedef struct {
-    PyObject_HEAD
-    Py_buffer own, remote, counters;
-    uint64_t acknowledged, fields, field_stride, payload, slots, slot_bytes, most_contended;
-} RingEnd;
 
 static PyObject *ring_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
@@ -63,20 +55,10 @@ static void ring_dealloc(PyObject *object)
     for (int i = 0; i < 3; i++)
         if (views[i]->obj != NULL)
             PyBuffer_Release(views[i]);
+    for (int i = 0; i < REGIONS; i++)
+        forget_region(&self->regions[i]);
     release(object);
     Py_DECREF(type);
-}
-
-static word *word_at(Py_buffer *view, uint64_t offset)
-{
-    return (word *)((char *)view->buf + offset);
-}
-
-/* The Steps will say what is wrong with the buffer. */
-static PyObject *declined_buffer(void)
-{
-    PyErr_Clear();
-    return PyLong_FromLong(DECLINED);
 }
 
 /* `chunk_bytes` of layout.py. */
@@ -158,6 +140,8 @@ static int receive_chunks(RingEnd *self, char *into, uint64_t size, uint64_t eve
         uint64_t sent_event, second;
         int sound = read_field(field, tail, &sent_event, &second);
         uint64_t length = second & UINT32_MAX;
+        if (sound && sent_event == event && second == BY_REFERENCE + REFERENCE_BYTES && counter[FILLED] == 0)
+            return receive_reference(self, into, size, event, tail);
         if (!sound || sent_event != event || second >> 63 ||
             length > self->slot_bytes || length > size - counter[FILLED] ||
             (counter[FILLED] != 0 && left != (second >> 32) + 1))
@@ -207,6 +191,8 @@ static PyObject *ring_receive(PyObject *object, PyObject *const *args, Py_ssize_
 static PyMethodDef ring_methods[] = {
     {"send", (PyCFunction)(void (*)(void))ring_send, METH_FASTCALL, NULL},
     {"receive", (PyCFunction)(void (*)(void))ring_receive, METH_FASTCALL, NULL},
+    {"send_reference", (PyCFunction)(void (*)(void))ring_send_reference, METH_FASTCALL, NULL},
+    {"know_region", (PyCFunction)(void (*)(void))ring_know_region, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},
 };
 

@@ -165,7 +165,7 @@ static PyObject *words_write(PyObject *object, PyObject *const *args, Py_ssize_t
     Py_RETURN_NONE;
 }
 
-/* read(offset, into): fill `into` from `offset`; what is larger than caches goes past them. */
+/* read(offset, into): fill `into` from `offset`. */
 static PyObject *words_read(PyObject *object, PyObject *const *args, Py_ssize_t count)
 {
     Words *self = (Words *)object;
@@ -186,10 +186,7 @@ static PyObject *words_read(PyObject *object, PyObject *const *args, Py_ssize_t 
         memcpy(into.buf, from, (size_t)into.len);
     else {
         Py_BEGIN_ALLOW_THREADS
-        if (into.len < LARGE_BYTES)
-            memcpy(into.buf, from, (size_t)into.len);
-        else
-            copy_out(into.buf, from, (size_t)into.len);
+        copy_in(into.buf, from, (size_t)into.len);
         Py_END_ALLOW_THREADS
     }
     PyBuffer_Release(&into);
