@@ -1,8 +1,8 @@
 """INT8 against float32 on one model, as a worker of ``bench model``.
 
-The text is what the float32 model writes itself, at temperature 1: what it writes with one seed calibrates, what it
-writes with another is read by both. Perplexity is over that text; agreement is how often both would choose the same
-next token, each time after the same text.
+What the float32 model writes itself, at temperature 1, calibrates. Both models then read passages of a text that the
+model has not seen (`held_out.txt` beside its weights). Perplexity is over these; agreement is how often both would
+choose the same next token, each time after the same text.
 """
 
 import argparse
@@ -23,10 +23,12 @@ from flowserve.model.checkpoint import Checkpoint
 from flowserve.model.prefill import PrefillAttention
 from flowserve.model.weights import EMBEDDING, model_shapes
 from flowserve.quant.convert import quantise
+from flowserve.text import Tokenizer
 from flowserve.wire import Sampling
 from xccl import run
 from xdeepserve_bench.model_worker import serve, timed
 
+HELD_OUT = "held_out.txt"
 START = 0  # the beginning-of-text token
 TEXTS, LENGTH, BLOCK = 16, 256, 32
 CALIBRATIONS = 3
@@ -73,11 +75,21 @@ class Int8:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
+    def _passages(self) -> IntArray:
+        """Passages i32[TEXTS, LENGTH + 1] that begin with START, spread evenly over the text."""
+        text = (self._directory / HELD_OUT).read_text(encoding="utf-8")
+        tokens = np.array(Tokenizer(self._directory).encode(text), np.int32)
+        starts = np.linspace(0, len(tokens) - LENGTH, TEXTS).astype(int)
+        passages = np.full((TEXTS, LENGTH + 1), START, np.int32)
+        for passage, start in zip(passages, starts, strict=True):
+            passage[1:] = tokens[start : start + LENGTH]
+        return passages
+
     def compare(self) -> dict[str, Any]:
         """Agreement, perplexities, and bytes of what stays in memory: everything but the embedding table."""
         before = Runtime.load(self._directory)
-        texts = before.write(seed=0)
-        calibration = np.concatenate([before.write(seed=TEXTS * (one + 1)).reshape(-1) for one in range(CALIBRATIONS)])
+        texts = self._passages()
+        calibration = np.concatenate([before.write(seed=TEXTS * one).reshape(-1) for one in range(CALIBRATIONS)])
         with tempfile.TemporaryDirectory(prefix="xdeepserve-bench-") as root:
             quantise(self._directory, Path(root), calibration)
             after = Runtime.load(Path(root))

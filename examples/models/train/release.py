@@ -1,6 +1,6 @@
 """Makes the model folder out of a finished run. Usage: python examples/models/train/release.py NOVELS RUN MODEL TESTS
 
-MODEL gets the checkpoint and the tokenizer; TESTS gets the held-out text and `golden.npz`, what this program computes
+MODEL gets the checkpoint, the tokenizer and the held-out text; TESTS gets `golden.npz`, what this program computes
 with the rounded weights: the runtime that serves them has to agree.
 """
 
@@ -60,7 +60,7 @@ def main() -> None:
     _, held_out = split(read_novels(arguments.novels))
     text = text_of(held_out)
     arguments.tests.mkdir(parents=True, exist_ok=True)
-    (arguments.tests / "held_out.txt").write_text(text, encoding="utf-8")
+    (arguments.model / "held_out.txt").write_text(text, encoding="utf-8")
     tokenizer = Tokenizer.from_file(str(arguments.run / "tokenizer.json"))
     tokens = [START, *tokenizer.encode(text[:2000]).ids][:GOLDEN_TOKENS]
     np.savez_compressed(arguments.tests / "golden.npz", **golden(shape, state.params, state.biases, tokens))

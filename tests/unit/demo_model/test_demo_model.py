@@ -19,7 +19,7 @@ PASSAGES = 12  # of the 48 that the README's numbers are about
 
 @pytest.fixture(scope="module")
 def report(measure: ModuleType, reader: Any) -> Any:
-    return measure.report(reader, (HERE / "held_out.txt").read_text(encoding="utf-8"), PASSAGES)
+    return measure.report(reader, (MODEL / "held_out.txt").read_text(encoding="utf-8"), PASSAGES)
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def test_greedy_text_is_the_same_in_both_forms_of_attention(measure: ModuleType,
 
 
 def test_what_it_writes_is_made_of_words_of_the_novels(measure: ModuleType, reader: Any) -> None:
-    known = set(re.findall(r"[a-z]+", (HERE / "held_out.txt").read_text(encoding="utf-8").lower()))
+    known = set(re.findall(r"[a-z]+", (MODEL / "held_out.txt").read_text(encoding="utf-8").lower()))
     words = [
         word for prompt in measure.PROMPTS for word in re.findall(r"[a-z]+", reader.complete(prompt, 64).lower())[:-1]
     ]
