@@ -58,6 +58,7 @@ class Limits(WireModel):
     prefill_chunk_tokens: int = Field(default=512, ge=16, le=16_384)
     kv_block_tokens: int = Field(default=32, ge=1, le=1024)
     kv_blocks: int = Field(default=512, ge=1, le=1_048_576)
+    kv_cache_dtype: Literal["float32", "int8"] = "float32"  # int8: all but the rotary key, at a third of the memory
     speculative_tokens: int = Field(default=0, ge=0, le=8)  # MTP drafts an iteration; prefill and decode alike
     prefix_cache: bool = True  # prefill engines keep the KV of finished prompts for those that begin alike
     max_ranks: int = Field(default=8, ge=1, le=MAX_RANKS)  # largest membership

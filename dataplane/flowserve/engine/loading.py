@@ -32,7 +32,12 @@ class Runtime:
         self.max_batch, self.drafts = limits.max_batch, limits.speculative_tokens
         self.config = self.model.config
         self.max_context = min(limits.max_context_tokens, self.config.max_position_embeddings)
-        self.pool: BlockPool = self.model.new_pool(limits.kv_blocks, limits.kv_block_tokens, mtp=self.mtp is not None)
+        self.pool: BlockPool = self.model.new_pool(
+            limits.kv_blocks,
+            limits.kv_block_tokens,
+            mtp=self.mtp is not None,
+            int8=limits.kv_cache_dtype == "int8",
+        )
         self.layout = Layout(
             max_peers=limits.max_ranks,
             max_tokens=max(self.model.max_batch, limits.prefill_chunk_tokens),

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flowserve.cache import PrefixCache, SequenceKV
+from flowserve.cache import Int8BlockPool, PrefixCache, SequenceKV
 from flowserve.engine.iteration import Iterations, Tally
 from flowserve.engine.loading import Runtime
 from flowserve.engine.prefill import Prefill
@@ -30,7 +30,7 @@ SHARED = tuple(3 + 5 * i % 300 for i in range(22))  # five whole blocks and two 
 class Engine:
     """A prefill engine without ports; what it computed is ``kv``, and goes when asked for."""
 
-    def __init__(self, runtime: Runtime, *, caching: bool) -> None:
+    def __init__(self, runtime: Runtime, *, caching: bool, layers: list[int] | None = None) -> None:
         self.cache = PrefixCache(runtime.pool, LIMITS.kv_block_tokens) if caching else None
         self.scheduler = Scheduler(runtime.pool, LIMITS.max_batch, 8, self.cache)
         self.tally, self.sent = Tally(), list[FromEngine]()
@@ -40,7 +40,7 @@ class Engine:
             *(runtime, self.scheduler, pusher, self.tickets, TICKET, LIMITS.prefill_chunk_tokens),
             *(self.cache, self.tally, self.sent.append, self.changed),
         )
-        self.experts = LocalExperts(ExpertWeights(Weights.open(MODEL)))
+        self.experts = LocalExperts(ExpertWeights(Weights.open(MODEL), layers=layers))
         self.iterations = Iterations(self.scheduler, self.role, self.experts, self.tally, self.changed)
 
     def changed(self) -> None:
@@ -84,6 +84,19 @@ async def test_tokens_and_kv_are_the_same_with_and_without(runtime: Runtime) -> 
         assert (found.reply.cached_tokens, expected.reply.cached_tokens) == (cached, 0)
         assert engine.scheduler.usage == pytest.approx(0)
     assert (engine.tally.looked_up, engine.tally.found) == (sum(map(len, prompts)), 48)
+
+
+async def test_an_int8_cache_finds_what_it_kept(runtime: Runtime) -> None:
+    small = Runtime(MODEL, LIMITS.model_copy(update={"kv_cache_dtype": "int8", "speculative_tokens": 1}))
+    assert isinstance(small.pool, Int8BlockPool)
+    layers = [*small.config.moe_layers, small.config.num_hidden_layers]
+    engine, plain = Engine(small, caching=True, layers=layers), Engine(runtime, caching=False)
+    ((_, first),) = await engine.run(SHARED)
+    ((found, kv),) = await engine.run((*SHARED, 9, 8, 7))
+    ((_, exact),) = await plain.run((*SHARED, 9, 8, 7))
+    assert found.reply.cached_tokens == 20
+    np.testing.assert_array_equal(kv[:-1, :20], first[:-1, :20])
+    assert 0 < np.abs(kv[:-1] - exact).max() < 0.1 * np.abs(exact).max()
 
 
 async def test_what_is_cached_makes_way_for_those_who_wait(runtime: Runtime) -> None:
