@@ -8,6 +8,7 @@ other content is refused. Status flows the other way and is only ever pulled.
 
 HTTP, control port (``Authorization: Bearer <control token>`` on all but the two health routes):
   engine   GET /health · GET /health/ready · GET /v1/status -> EngineStatus · PUT /v1/membership <- Membership
+           PUT /v1/assignment <- EngineConfig (warm engines, until they have theirs)
            POST /v1/transfers/{id}/pull <- PullRequest -> 202 · DELETE /v1/transfers/{id} -> 204 (prefill engines)
            the routes of ``flowserve.wire_experts`` · GET /metrics
   shell    GET /health · GET /health/ready · GET /v1/status -> ShellStatus (ETag, 304 while nothing happened)
@@ -80,6 +81,7 @@ class EngineConfig(WireModel):
     control_port: int = 9000
     doorbell_port: int = 9001
     fabric_port: int = 9002  # XCCL peers of other hosts, who must hold the control token
+    warm: bool = False  # waits for its assignment: until then names and rank are those of nobody
 
 
 class ShellConfig(WireModel):

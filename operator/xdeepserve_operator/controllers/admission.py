@@ -9,22 +9,25 @@ that has begun: its rest goes first (see planner.gang), and a replica that canno
 import asyncio
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from pydantic import ValidationError
 
+from xdeepserve_operator.api.v1alpha1.base import Chip
 from xdeepserve_operator.controllers.objects import leaving, together
 from xdeepserve_operator.controllers.ports import Cluster, Object, Store
 from xdeepserve_operator.controllers.preemption import Preemption
 from xdeepserve_operator.controllers.snapshot import Executor, freeing_of, groups_of, pods_of, servers_of
 from xdeepserve_operator.controllers.trial import Trial
+from xdeepserve_operator.controllers.warm import give_way
 from xdeepserve_operator.planner.gang import Candidate, Waiting, admit
 from xdeepserve_operator.planner.groups import GroupView
 from xdeepserve_operator.planner.instance import InstanceView
 from xdeepserve_operator.planner.packing import Block
 from xdeepserve_operator.planner.placement import Request, Shortfall, Spot, holding, place
 from xdeepserve_operator.planner.pods import PodView, next_attempt
+from xdeepserve_operator.planner.warm import fill, spare
 from xdeepserve_operator.resources import children
 from xdeepserve_operator.resources.group import dp_group
 from xdeepserve_operator.resources.revision import Template
@@ -54,10 +57,19 @@ class Slot:
 class Admission:
     """Places groups; ``image`` is part of every revision."""
 
-    def __init__(self, store: Store, cluster: Cluster, trial: Trial, preemption: Preemption, *, image: str) -> None:
+    def __init__(
+        self,
+        store: Store,
+        cluster: Cluster,
+        trial: Trial,
+        preemption: Preemption,
+        placing: asyncio.Lock,
+        *,
+        image: str,
+    ) -> None:
         self._store, self._cluster, self._image = store, cluster, image
         self._trial, self._preemption = trial, preemption
-        self._lock = asyncio.Lock()
+        self._lock = placing
 
     async def place(self, executor: Executor) -> dict[int, Waiting]:
         """Places what the executor's gang is missing, if it fits; says by replica of the executor what does not."""
@@ -71,10 +83,18 @@ class Admission:
                 return dict.fromkeys(missing, Waiting(f"SuperPod {superpod} does not exist"))
             slots: dict[str, Slot] = {}
             rivals = self._rivals(superpod)
-            candidates = [self._candidate(rival, slots) for rival in rivals]
+            chip_of = {server.name: server.chip for server in servers if server.usable}
+            warmed: dict[tuple[str, int], Mapping[str, PodView]] = {}
+            candidates = [self._candidate(rival, slots, chip_of, warmed) for rival in rivals]
             result = admit(servers, candidates, executor.gang, freeing_of(self._store))
             spots = {key: spot for placement in result.admitted for key, spot in placement.spots.items()}
+            gang = {rival.key for rival in rivals if rival.gang == executor.gang}
+            for (key, replica), found in warmed.items():
+                if key in gang and (key, replica) not in result.waiting:
+                    spots |= {block: Spot(pod.node, chip_of[pod.node]) for block, pod in found.items()}
             await self._create([(slots[key], spot) for key, spot in spots.items()])
+            if any(one.reason == "InsufficientDies" for one in result.waiting.values()):
+                await give_way(self._store, self._cluster, rivals)
             wanted = {rival.key: rival.spec.replicas for rival in rivals}
             for unit, left in result.short:
                 if all(replica < wanted[key] for key, replica in unit.requests):  # surge asks for nobody's dies
@@ -103,16 +123,24 @@ class Admission:
         # An instance lies on one chip: what still stands decides it.
         chips = tuple(group.chip for group, fault in ranks if fault is None)[:1] or tuple(template.spec.chips)
         blocks = tuple(Block(group.name, group.dies, frozenset({group.node})) for group, _ in hurt)
+        chip_of = {server.name: server.chip for server in servers if server.usable}
+        spares = spare(groups_of(self._store, executor), pods_of(self._store, executor))
+        warmed = fill(blocks, view.revision, chips, spares, chip_of)
+        chips = tuple({chip_of[pod.node] for pod in warmed.values()}) or chips
+        blocks = tuple(block for block in blocks if block.key not in warmed)
         request = Request(executor.spec.role, superpod, chips, blocks)
         plan = place(servers, [request])
         if isinstance(plan, Shortfall):
             soon = holding(servers, {node: -dies for node, dies in freeing_of(self._store).items()})
+            await give_way(self._store, self._cluster, self._rivals(superpod))
             if isinstance(place(soon, [request]), Shortfall):
                 await self._preemption.make_room(executor, soon, [request], self._rivals(superpod))
             return plan.message
         pods = _by_group(pods_of(self._store, executor))
         for group, fault in hurt:
-            spot, attempt = plan.spots[group.name], next_attempt(pods[group.name], group.attempt)
+            waits = warmed.get(group.name)
+            spot = plan.spots[group.name] if waits is None else Spot(waits.node, chip_of[waits.node])
+            attempt = next_attempt(pods[group.name], group.attempt)
             slot = Slot(executor, template, group.revision, group.replica, group.index)
             body = _body(slot, spot, attempt)
             await self._cluster.apply("DPGroup", body)
@@ -130,11 +158,32 @@ class Admission:
             bodies.append(_body(slot, spot, next_attempt(pods[owner][slot.name])))
         await together(partial(self._cluster.apply, "DPGroup"), bodies)
 
-    def _candidate(self, executor: Executor, slots: dict[str, Slot]) -> Candidate:
-        """The executor as the planner sees it; adds its missing groups to ``slots``."""
+    def _candidate(
+        self,
+        executor: Executor,
+        slots: dict[str, Slot],
+        chip_of: Mapping[str, Chip],
+        warmed: dict[tuple[str, int], Mapping[str, PodView]],
+    ) -> Candidate:
+        """The executor as the planner sees it; adds its missing groups to ``slots``.
+
+        Groups for which an engine waits have their place: they go to ``warmed``, and the others follow to their chip.
+        """
         groups = groups_of(self._store, executor)
         missing = missing_slots(executor, groups)
         slots |= {slot.key: slot for needed in missing.values() for slot in needed}
+        spares = spare(groups, pods_of(self._store, executor))
+        requests: dict[int, Request] = {}
+        for replica, needed in missing.items():
+            request = _request(needed, groups)
+            found = fill(request.blocks, needed[0].revision, request.allowed, spares, chip_of)
+            if found:
+                warmed[executor.key, replica] = found
+                spares = [pod for pod in spares if pod not in found.values()]
+                blocks = tuple(block for block in request.blocks if block.key not in found)
+                chip = chip_of[next(iter(found.values())).node]
+                request = replace(request, chips=(chip,), blocks=blocks)
+            requests[replica] = request
         gang = executor.spec.gang
         return Candidate(
             key=executor.key,
@@ -142,7 +191,7 @@ class Admission:
             gang=executor.gang,
             members=1 if gang is None else gang.members,
             begun=any(not group.deleted and not group.preempted for group in groups),
-            missing={replica: _request(needed, groups) for replica, needed in missing.items()},
+            missing=requests,
             priority=executor.spec.priority,
             ending=any((one.deleted or one.preempted) and one.replica < executor.spec.replicas for one in groups),
             resting=self._trial.rest(executor),

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, NamedTuple, Protocol
 
-from flowserve.wire import FrontendStatus, Membership, Roster, Routes, ShellStatus
+from flowserve.wire import EngineConfig, FrontendStatus, Membership, Roster, Routes, ShellStatus
 
 Object = dict[str, Any]
 
@@ -76,6 +76,9 @@ class Engines(Protocol):
 
     async def put_membership(self, host: str, token: str, membership: Membership) -> bool:
         """What a TE-shell should spread; True when it took it."""
+
+    async def put_assignment(self, host: str, token: str, config: EngineConfig) -> bool:
+        """What a warm engine should become; True when it is that now."""
 
     async def put_routes(self, host: str, token: str, routes: Routes) -> bool:
         """Where a frontend finds instances; True when it took it."""

@@ -22,9 +22,11 @@ from xdeepserve_operator.controllers.objects import announce, leaving, refuse, t
 from xdeepserve_operator.controllers.ports import Clock, Cluster, Store
 from xdeepserve_operator.controllers.shells import Shells
 from xdeepserve_operator.controllers.siblings import objections
-from xdeepserve_operator.controllers.snapshot import Executor, groups_of, instances
+from xdeepserve_operator.controllers.snapshot import Executor, groups_of, instances, pods_of
 from xdeepserve_operator.controllers.sweeping import sweep
 from xdeepserve_operator.controllers.trial import Trial
+from xdeepserve_operator.controllers.warm import WarmEngines
+from xdeepserve_operator.planner import warm
 from xdeepserve_operator.planner.conditions import READY, find_condition, format_time, is_true
 from xdeepserve_operator.planner.executorstatus import executor_status
 from xdeepserve_operator.planner.gang import Waiting
@@ -71,13 +73,14 @@ class TaskExecutorReconciler:
         shells: Shells,
         history: History,
         trial: Trial,
+        warm: WarmEngines,
         *,
         image: str,
         patience: Patience,
     ) -> None:
         self._store, self._cluster, self._clock = store, cluster, clock
         self._fleet, self._admission, self._shells = fleet, admission, shells
-        self._history, self._trial = history, trial
+        self._history, self._trial, self._warm = history, trial, warm
         self._image, self._patience = image, patience
         self._calm: dict[tuple[str | None, str], _Calm] = {}
 
@@ -122,6 +125,7 @@ class TaskExecutorReconciler:
         steered = [view for view in views if view.leaving is None and view.replica not in ended]
         await self._fleet.steer(executor.namespace, token, steered)
         again = await self._report(executor, views, waiting, hindrance)
+        await self._warm.keep(executor)
         self._remember(executor, reports, calm=not waiting and not any(view.leaving for view in views))
         return again
 
@@ -211,6 +215,7 @@ class TaskExecutorReconciler:
         announce(self._cluster, executor.obj, verdict)
         selector = shell_selector(executor.name)
         status = executor_status(executor.obj, goal, views, waiting, verdict, progress, now, selector)
+        status["warm"] = len(warm.waiting(pods_of(self._store, executor)))
         await self._cluster.update_status(self.kind, executor.obj, status)
         if not any(view.holds_dies for view in views):
             return WAITING_SECONDS if views else None

@@ -4,6 +4,8 @@
 fleet's own rhythm.
 """
 
+import asyncio
+
 from xdeepserve_operator.api import names
 from xdeepserve_operator.controllers.admission import Admission
 from xdeepserve_operator.controllers.dpgroup import DPGroupReconciler
@@ -22,6 +24,7 @@ from xdeepserve_operator.controllers.shells import Shells
 from xdeepserve_operator.controllers.superpod import SuperPodReconciler
 from xdeepserve_operator.controllers.taskexecutor import TaskExecutorReconciler
 from xdeepserve_operator.controllers.trial import Trial
+from xdeepserve_operator.controllers.warm import WarmEngines
 from xdeepserve_operator.planner.conditions import find_condition
 from xdeepserve_operator.planner.executorstatus import PLACED
 from xdeepserve_operator.planner.pods import dies_requested
@@ -43,15 +46,18 @@ def reconcilers(
     image = EngineImage(engine_image)
     history, trial = History(store, cluster), Trial(store, clock)
     fleet, routes = Fleet(engines, clock), RouteKeeper(engines)
+    placing = asyncio.Lock()
+    warm = WarmEngines(store, cluster, engines, image, placing)
     executors = TaskExecutorReconciler(
         store,
         cluster,
         clock,
         fleet,
-        Admission(store, cluster, trial, Preemption(store, cluster, clock), image=image.name),
+        Admission(store, cluster, trial, Preemption(store, cluster, clock), placing, image=image.name),
         Shells(store, cluster, image),
         history,
         trial,
+        warm,
         image=image.name,
         patience=patience or Patience(),
     )
@@ -62,7 +68,7 @@ def reconcilers(
         SuperPodReconciler(store, cluster, clock),
         ModelDeploymentReconciler(store, cluster, clock, routes, history, image=image),
         executors,
-        DPGroupReconciler(store, cluster, image),
+        DPGroupReconciler(store, cluster, image, warm),
         FaultInjectionReconciler(store, cluster, clock),
         ScalingPolicyReconciler(store, cluster, clock, fleet, routes),
         *balancing,

@@ -37,8 +37,9 @@ class PodView:
     """One pod.
 
     ``dies`` are the numbers that the device plugin gave it (empty before it did), ``dies_requested`` what it asked
-    for. ``running_since`` is None while its container does not run. ``forced`` marks a deletion without grace.
-    ``stuck`` says why its container cannot be started, or keeps ending; empty while that is not so.
+    for. ``running_since`` is None while its container does not run; ``started`` says that its start-up probe passed.
+    ``forced`` marks a deletion without grace. ``stuck`` says why its container cannot be started, or keeps ending;
+    empty while that is not so.
     """
 
     namespace: str
@@ -60,6 +61,7 @@ class PodView:
     unschedulable_since: datetime | None
     error: EngineError | None
     stuck: str = ""
+    started: bool = False
 
     @property
     def terminal(self) -> bool:
@@ -110,6 +112,7 @@ def view_pod(pod: Mapping[str, Any]) -> PodView:
         ),
         error=_engine_error(container),
         stuck=_stuck(container),
+        started=container.get("started") is True,
     )
 
 

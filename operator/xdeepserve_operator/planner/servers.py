@@ -92,7 +92,7 @@ def dies_held(
     held: Counter[str] = Counter()
     bound: set[tuple[str, str, str]] = set()
     for pod in pods:
-        node = pod.get("spec", {}).get("nodeName")
+        node = _node_of(pod)
         if not node or pod.get("status", {}).get("phase") in TERMINAL:
             continue
         metadata = pod["metadata"]
@@ -111,7 +111,7 @@ def dies_held(
 def dies_freeing(pods: Iterable[Mapping[str, Any]], groups: Iterable[GroupView]) -> Counter[str]:
     """Those of the dies held that will be free without anybody's doing: what leaves, ends or belongs to nothing.
 
-    An instance leaves as a whole, even if so far only some of its groups say so.
+    An instance leaves as a whole, even if so far only some of its groups say so. Warm engines leave for whoever waits.
     """
     known = {(view.namespace, view.name): view for view in groups}
     leaving = {view.instance for view in known.values() if view.leaving is not None}
@@ -119,7 +119,7 @@ def dies_freeing(pods: Iterable[Mapping[str, Any]], groups: Iterable[GroupView])
     freeing: Counter[str] = Counter()
     bound: set[tuple[str, str, str]] = set()
     for pod in pods:
-        node = pod.get("spec", {}).get("nodeName")
+        node = _node_of(pod)
         if not node or pod.get("status", {}).get("phase") in TERMINAL:
             continue
         metadata = pod["metadata"]
@@ -128,12 +128,19 @@ def dies_freeing(pods: Iterable[Mapping[str, Any]], groups: Iterable[GroupView])
         bound.add((namespace, group, attempt))
         view = known.get((namespace, group))
         abandoned = bool(group) and (view is None or str(view.attempt) != attempt)
-        if "deletionTimestamp" in metadata or abandoned or (namespace, group) in going:
+        warm = labels.get(names.LABEL_COMPONENT) == names.COMPONENT_WARM
+        if "deletionTimestamp" in metadata or abandoned or warm or (namespace, group) in going:
             freeing[node] += dies_requested(pod)
     for (namespace, name), view in known.items():
         if (namespace, name) in going and (namespace, name, str(view.attempt)) not in bound:
             freeing[view.node] += view.dies
     return freeing
+
+
+def _node_of(pod: Mapping[str, Any]) -> str:
+    """The server that a pod is bound to, or, of a warm engine, is going to be."""
+    meant = (pod["metadata"].get("annotations") or {}).get(names.ANNOTATION_SERVER, "")
+    return pod.get("spec", {}).get("nodeName") or str(meant)
 
 
 def survey(

@@ -24,6 +24,11 @@ def engine_pod_name(group: str, attempt: int) -> str:
     return f"{group}-{attempt}"
 
 
+def warm_name(executor: str, number: int) -> str:
+    """Pod of a warm engine; it keeps this name when it becomes a DPGroup's."""
+    return f"{executor}-warm-{number}"
+
+
 def revision_name(owner: str, revision: str) -> str:
     """ControllerRevision of a TaskExecutor or a ModelDeployment."""
     return f"{owner}-{revision}"

@@ -26,13 +26,25 @@ def engine_pod(
 ) -> dict[str, Any]:
     """The Pod for a DPGroup's current attempt; ``spec`` is the executor's, parsed."""
     place = group["spec"]
-    name, attempt = group["metadata"]["name"], place["attempt"]
+    name = group["metadata"]["name"]
     instance = children.instance_name(executor["metadata"]["name"], place["replica"])
-    config = EngineConfig(
+    config = engine_config(name, instance, place["index"], spec)
+    pod_name = children.engine_pod_name(name, place["attempt"])
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": child_metadata(group, "DPGroup", pod_name, group_labels(executor, group)),
+        "spec": engine_spec(config, spec, place["dies"], place["node"], token_secret, image),
+    }
+
+
+def engine_config(name: str, instance: str, rank: int, spec: TaskExecutorSpec) -> EngineConfig:
+    """What an engine of an executor is told; its host is a reference that the kubelet expands."""
+    return EngineConfig(
         name=name,
         instance=instance,
         role=spec.role,
-        dp_rank=place["index"],
+        dp_rank=rank,
         model_name=spec.model.name,
         model_uri=spec.model.uri,
         limits=Limits(
@@ -50,7 +62,13 @@ def engine_pod(
         doorbell_port=names.PORT_DOORBELL,
         fabric_port=names.PORT_FABRIC,
     )
-    dies, memory = str(place["dies"]), canonical_memory(spec.resources.memory)
+
+
+def engine_spec(
+    config: EngineConfig, spec: TaskExecutorSpec, dies: int, node: str, token_secret: str, image: EngineImage
+) -> dict[str, Any]:
+    """The spec of an engine's pod with ``dies`` dies of ``node``."""
+    count, memory = str(dies), canonical_memory(spec.resources.memory)
     engine = container(
         "flowserve.engine",
         image,
@@ -60,24 +78,24 @@ def engine_pod(
             "requests": {
                 "cpu": canonical_cpu(spec.resources.cpu),
                 "memory": memory,
-                names.RESOURCE_DIE: dies,
+                names.RESOURCE_DIE: count,
             },
-            "limits": {"memory": memory, names.RESOURCE_DIE: dies},
+            "limits": {"memory": memory, names.RESOURCE_DIE: count},
         },
         slow_start=True,
     )
-    labels = {
+    return pod_spec(engine, image) | {"affinity": _only_on(node)}
+
+
+def group_labels(executor: Mapping[str, Any], group: Mapping[str, Any]) -> dict[str, str]:
+    """Labels of the pod of a DPGroup's current attempt."""
+    place = group["spec"]
+    return {
         **instance_labels(executor, place["replica"]),
         names.LABEL_COMPONENT: names.COMPONENT_ENGINE,
-        names.LABEL_GROUP: name,
+        names.LABEL_GROUP: group["metadata"]["name"],
         names.LABEL_REVISION: place["revision"],
-        names.LABEL_ATTEMPT: str(attempt),
-    }
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": child_metadata(group, "DPGroup", children.engine_pod_name(name, attempt), labels),
-        "spec": pod_spec(engine, image) | {"affinity": _only_on(place["node"])},
+        names.LABEL_ATTEMPT: str(place["attempt"]),
     }
 
 

@@ -31,6 +31,7 @@ def task_executor(
         model=spec.model,
         tuning=EngineTuning(max_batch_per_group=role.max_batch_per_group),
         resources=role.resources,
+        warm=role.warm,
         update=role.update,
         rollout=Pace(paused=spec.rollout.paused, progress_deadline_seconds=spec.rollout.progress_deadline_seconds),
         priority=spec.priority,

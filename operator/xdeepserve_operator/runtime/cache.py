@@ -43,7 +43,7 @@ WATCHED: dict[Resource, str] = {  # resource -> label selector
 
 _METADATA = frozenset({"managedFields", "selfLink", "generateName"})  # nobody reads these
 _STATUS = ("phase", "podIP", "conditions")
-_STATES = ("name", "state", "lastState")
+_STATES = ("name", "state", "lastState", "started")
 _SHORT = 64  # characters; names, labels and words that objects share
 
 

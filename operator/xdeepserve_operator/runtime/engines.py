@@ -1,4 +1,4 @@
-"""The operator's side of the engine's control routes: to TE-shells and frontends, never to engines themselves.
+"""The operator's side of the control routes: to TE-shells and frontends, and to engines that wait for an assignment.
 
 No answer is an answer: a process that is starting, gone or slow gives ``None`` or ``False`` within the timeout, and
 the reconciler comes back. A refusal of an older epoch is not an error either, the next status shows the newer one.
@@ -11,7 +11,7 @@ from collections import OrderedDict
 import aiohttp
 from pydantic import ValidationError
 
-from flowserve.wire import FrontendStatus, Membership, Roster, Routes, ShellStatus, WireModel
+from flowserve.wire import EngineConfig, FrontendStatus, Membership, Roster, Routes, ShellStatus, WireModel
 from xdeepserve_operator.api.names import PORT_CONTROL
 
 logger = logging.getLogger(__name__)
@@ -71,6 +71,10 @@ class EngineClient:
     async def put_membership(self, host: str, token: str, membership: Membership) -> bool:
         """Gives a TE-shell the membership to spread; True when it took it."""
         return await self.put(host, token, "/v1/membership", membership)
+
+    async def put_assignment(self, host: str, token: str, config: EngineConfig) -> bool:
+        """Tells a warm engine which DP group it is; True when it is that now."""
+        return await self.put(host, token, "/v1/assignment", config)
 
     async def put_routes(self, host: str, token: str, routes: Routes) -> bool:
         """Tells a frontend where instances are; True when it took it."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from flowserve.wire import (
+    EngineConfig,
     FrontendStatus,
     Membership,
     RankReport,
@@ -166,7 +167,9 @@ class Hardware:
             obj["status"] = {
                 "phase": "Running",
                 "podIP": address,
-                "containerStatuses": [{"state": {"running": {"startedAt": started}}, "lastState": before}],
+                "containerStatuses": [
+                    {"state": {"running": {"startedAt": started}}, "lastState": before, "started": True}
+                ],
                 "conditions": _conditions(False),
             }
 
@@ -186,6 +189,7 @@ class Hardware:
             return
         ready = {
             names.COMPONENT_ENGINE: process.joined,
+            names.COMPONENT_WARM: False,
             names.COMPONENT_SHELL: self._shell_ready(process),
             names.COMPONENT_FRONTEND: bool(process.routes and len({one.role for one in process.routes.targets}) == 2),
         }[process.component]
@@ -288,6 +292,14 @@ class Hardware:
             ),
             ready=self._shell_ready(shell),
         )
+
+    async def put_assignment(self, host: str, token: str, config: EngineConfig) -> bool:
+        engine = next((one for one in self.processes.values() if one.host == host and not one.hung), None)
+        if engine is None or engine.component not in (names.COMPONENT_WARM, names.COMPONENT_ENGINE):
+            return False
+        if engine.assigned is None and engine.component == names.COMPONENT_WARM:
+            engine.assigned, engine.component = config, names.COMPONENT_ENGINE
+        return engine.assigned == config
 
     async def frontend_status(self, host: str, token: str) -> FrontendStatus | None:
         frontend = self._answering(host, names.COMPONENT_FRONTEND)

@@ -1,6 +1,6 @@
 """What runs on the emulated servers: one object a container, without any behaviour of its own."""
 
-from flowserve.wire import EngineStatus, Histogram, Membership, Routes
+from flowserve.wire import EngineConfig, EngineStatus, Histogram, Membership, Routes
 from xdeepserve_operator.api import names
 
 from .fakes import Object
@@ -24,6 +24,7 @@ class Process:
         self.roster: dict[int, str] = {}
         self.heard: dict[tuple[int, str], tuple[float, EngineStatus | None]] = {}
         self.routes: Routes | None = None
+        self.assigned: EngineConfig | None = None  # what a warm engine has become
         self.started = now
 
     def engine_status(self) -> EngineStatus:

@@ -17,7 +17,7 @@ from xdeepserve_operator.api.v1alpha1.base import (
     immutable,
     list_map,
 )
-from xdeepserve_operator.api.v1alpha1.executor import ModelSource, Parallelism, Priority, RoleResources
+from xdeepserve_operator.api.v1alpha1.executor import ModelSource, Parallelism, Priority, RoleResources, Warm
 from xdeepserve_operator.api.v1alpha1.update import Rollout, UpdateStrategy
 
 
@@ -35,6 +35,7 @@ class Role(ApiModel):
     parallelism: Parallelism = Field(default_factory=Parallelism, description="Spread of an instance over dies.")
     max_batch_per_group: int = Field(default=8, ge=1, le=512, description="Sequences a DP group runs at once.")
     resources: RoleResources = Field(default_factory=RoleResources, description="Requests of an engine pod.")
+    warm: Warm = 0
     update: UpdateStrategy = Field(default_factory=UpdateStrategy, description="Budgets of a change of revision.")
 
 

@@ -105,6 +105,16 @@ class Gang(ApiModel):
     )
 
 
+Warm = Annotated[
+    int,
+    Field(
+        ge=0,
+        le=64,
+        description="Engines that run and wait to become DP groups; each holds a group's dies until others need them.",
+    ),
+]
+
+
 class TaskExecutorSpec(ApiModel):
     """What an instance is and how many there are."""
 
@@ -122,6 +132,7 @@ class TaskExecutorSpec(ApiModel):
     model: ModelSource = Field(description="Checkpoint to serve.")
     tuning: EngineTuning = Field(default_factory=EngineTuning, description="Limits of a DP group.")
     resources: RoleResources = Field(default_factory=RoleResources, description="Requests of an engine pod.")
+    warm: Warm = 0
     priority: Priority = 0
     gang: Gang | None = Field(default=None, description="TaskExecutors placed together the first time.")
     update: UpdateStrategy = Field(default_factory=UpdateStrategy, description="Budgets of a change of revision.")
@@ -154,6 +165,7 @@ class TaskExecutorStatus(ApiModel):
     )
     current_revision: Revision = Field(default="", description="Revision that every instance had last.")
     update_revision: Revision = Field(default="", description="Revision that instances are brought to.")
+    warm: int = Field(default=0, ge=0, description="Engines that wait to become DP groups.")
     progress_time: Timestamp | None = Field(default=None, description="When the rollout last came further, RFC 3339.")
     instances: list[ReplicaStatus] = Field(
         default_factory=list, max_length=288, description="Instances by number.", json_schema_extra=list_map("index")

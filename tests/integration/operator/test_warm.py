@@ -1,0 +1,29 @@
+"""A warm engine on the emulated servers: an instance is made of it without a new process."""
+
+from __future__ import annotations
+
+from operator_site import Object, Site
+
+from xdeepserve_operator.api import names
+from xdeepserve_operator.runtime.resources import TASKEXECUTORS
+
+
+async def test_scaling_up_takes_the_engine_that_waits(here: Site) -> None:
+    await here.until_all_dies_are_free()
+    await here.deploy(decode={"warm": 1, "parallelism": {"dp": 1, "tp": 1, "ep": 1}})
+    await here.ready()
+
+    def warm(executor: Object) -> bool:
+        return int(executor.get("status", {}).get("warm", 0)) == 1
+
+    await here.until(TASKEXECUTORS, "chat-decode", warm, "an engine waits")
+    await here.kubectl("scale", "taskexecutor/chat-decode", "--replicas=2")
+
+    def two(executor: Object) -> bool:
+        return int(executor.get("status", {}).get("readyReplicas", 0)) == 2
+
+    await here.until(TASKEXECUTORS, "chat-decode", two, "two instances serve")
+    engines = {pod["metadata"]["name"]: pod for pod in await here.engines()}
+    labels = engines["chat-decode-warm-0"]["metadata"]["labels"]
+    assert labels[names.LABEL_GROUP] == "chat-decode-1-dp0"
+    assert engines["chat-decode-warm-0"]["status"]["containerStatuses"][0]["restartCount"] == 0
