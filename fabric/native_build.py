@@ -20,7 +20,7 @@ TARGETS = {
     ROOT / "dataplane/flowserve/model/_int8.abi3.so": [ROOT / "dataplane/flowserve/model/_int8.c"],
 }
 """The extension modules, each with its sources."""
-FLAGS = ("-O2", "-std=c11", "-Wall", "-Wextra", "-shared", "-fPIC", "-fvisibility=hidden", "-D_GNU_SOURCE")
+FLAGS = ("-O3", "-std=c11", "-Wall", "-Wextra", "-shared", "-fPIC", "-fvisibility=hidden", "-D_GNU_SOURCE")
 
 
 def compiler() -> list[str] | None:

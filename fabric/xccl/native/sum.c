@@ -2,7 +2,7 @@
 #include "extension.h"
 #include <string.h>
 
-enum { TILE = 64 };
+enum { TILE = 128 }; /* floats whose sums stay close by while all rows are gone through */
 
 /* out[h] = sum over k of weight[k] * row[k][h], in the order of k. Product and sum are statements of their own, so that
  * no compiler fuses them: the result is that of NumPy, bit for bit. */
