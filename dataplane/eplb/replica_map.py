@@ -18,6 +18,7 @@ from eplb.errors import Unplannable
 from eplb.placement import EMPTY
 
 Ints = NDArray[np.int64]
+FEW = 256  # assignments, up to which a loop is faster than sorting: 3 against 20 microseconds for a decode batch of 32
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,10 +59,17 @@ class ReplicaMap:
 
 def _occurrence(ids: NDArray[np.integer[Any]]) -> Ints:
     """How many equal ids precede each one."""
+    if len(ids) <= FEW:
+        seen: dict[int, int] = {}
+        before = []
+        for one in ids.tolist():
+            before.append(seen.get(one, 0))
+            seen[one] = before[-1] + 1
+        return np.array(before, np.int64)
     order = np.argsort(ids, kind="stable")
     ordered = ids[order]
     starts = np.flatnonzero(np.diff(ordered, prepend=ordered[:1] - 1))
-    before = np.arange(len(ids)) - np.repeat(starts, np.diff(starts, append=len(ids)))
+    earlier = np.arange(len(ids)) - np.repeat(starts, np.diff(starts, append=len(ids)))
     occurrence = np.empty(len(ids), np.int64)
-    occurrence[order] = before
+    occurrence[order] = earlier
     return occurrence

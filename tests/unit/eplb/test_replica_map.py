@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from eplb import EMPTY, ReplicaMap, Unplannable
+from eplb.replica_map import FEW
 
 SLOTS = np.array([[0, 1], [0, 2], [0, EMPTY], [1, 3]])
 
@@ -48,3 +49,13 @@ def test_a_slot_that_is_switched_off_gets_nothing_and_a_last_copy_cannot_be() ->
 
 def test_an_empty_batch_maps_to_nothing() -> None:
     assert ReplicaMap.of(SLOTS, 4).physical(np.zeros((0, 2), np.int64)).shape == (0, 2)
+
+
+def test_few_and_many_assignments_are_dealt_out_alike() -> None:
+    """The two ways to count how often an expert came before give the same turns."""
+    ids = np.random.default_rng(4).integers(0, 4, (FEW, 2))
+    map_ = ReplicaMap.of(SLOTS, 4)
+    many = map_.physical(ids, rank=1)
+    few = map_.physical(ids[: FEW // 2], rank=1)
+    assert (many[: FEW // 2] == few).all()
+    assert map_.physical(ids[:0]).shape == (0, 2)
