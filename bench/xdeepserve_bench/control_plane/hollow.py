@@ -59,15 +59,7 @@ class Hollow:
 
     async def start_operator(self, identity: str = "operator", host: str = OPERATOR_HOST) -> ProcessId:
         """Starts an operator with the rights of the chart's service account; returns when it is ready."""
-        if self._kubeconfig is None:
-            self._kubeconfig = await self._service_account()
-        environment = {
-            "KUBECONFIG": str(self._kubeconfig),
-            "POD_IP": host,
-            "POD_NAME": identity,
-            "POD_NAMESPACE": SYSTEM,
-            "XDEEPSERVE_ENGINE_IMAGE": IMAGE.name,
-        }
+        environment = await self.operator_environment(identity, host)
         argv = OPERATOR
         process = self.operators[identity] = self.spawn(identity, argv, environment)
         async with asyncio.timeout(60), aiohttp.ClientSession() as session:
@@ -81,6 +73,18 @@ class Hollow:
                 if not process.alive():
                     raise RuntimeError(f"the operator ended; see {self.log(identity)}")
                 await asyncio.sleep(0.1)
+
+    async def operator_environment(self, identity: str = "operator", host: str = OPERATOR_HOST) -> dict[str, str]:
+        """What an operator finds in its environment."""
+        if self._kubeconfig is None:
+            self._kubeconfig = await self._service_account()
+        return {
+            "KUBECONFIG": str(self._kubeconfig),
+            "POD_IP": host,
+            "POD_NAME": identity,
+            "POD_NAMESPACE": SYSTEM,
+            "XDEEPSERVE_ENGINE_IMAGE": IMAGE.name,
+        }
 
     def stop(self, process: ProcessId) -> None:
         """TERM, then KILL."""
