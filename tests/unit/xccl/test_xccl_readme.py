@@ -30,13 +30,36 @@ SAYS = {
         "expert die 0: 3 rows Traffic(written=1, polled=1) Traffic(written=1, polled=1)",
         "expert die 1: 3 rows Traffic(written=0, polled=1) Traffic(written=1, polled=0)",
     ],
-    "channel.probe(": ["at rest: healthy", "nobody receives: saturated", "cut: link_fault", "the send: link_broken"],
+    "channel.probe(": [
+        "at rest: healthy",
+        "nobody receives: saturated",
+        "delayed: True",
+        "cut: link_fault",
+        "the send: link_broken",
+    ],
+    "bell.wait(": ["nobody else has joined yet", "woken for (7, 1)", "votes: (7, 1)", "swept crashed.endpoint"],
     "timing.dispatch(": ["EP128: 151 us", "96 tokens a die: 175 us", "zero-copy: 5.6 ms"],
 }
 
 
+GIVEN = {"Completion", "Dispatched", "FaultyLink", "Pushed", "Region", "Report", "Steps"}
+"""What calls give: nobody makes or names them."""
+
+
 def test_every_example_is_tried() -> None:
     assert all(any(called in example for called in SAYS) for example in EXAMPLES)
+
+
+def test_every_primitive_has_an_example() -> None:
+    text = "\n".join(EXAMPLES)
+    public = {name for name in xccl.__all__ if not is_error(getattr(xccl, name))} - GIVEN
+    operations = {"vote", "pending", "dispatch", "combine", "outbox", "fused_dispatch", "fused_combine", "a2e", "e2a"}
+    operations |= {"send", "receive", "send_now", "receive_now", "probe", "post", "ring", "region"}
+    assert sorted(name for name in public | operations if not re.search(rf"\b{name}\b", text)) == []
+
+
+def is_error(thing: object) -> bool:
+    return isinstance(thing, type) and issubclass(thing, Exception)
 
 
 @pytest.mark.parametrize("called", SAYS)
