@@ -19,7 +19,7 @@ from __future__ import annotations
 import inspect
 import textwrap
 from collections import defaultdict
-from collections.abc import Callable, Generator, Hashable, Sequence
+from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from types import FunctionType
 from typing import Any, ClassVar, NamedTuple
@@ -68,6 +68,8 @@ class ExploredMemory(MappedMemory):
     before_access = (True,)
     announced: ClassVar[Access | None] = None
     """What the process that has just yielded will access."""
+    process: ClassVar[int] = 0
+    """Which one runs."""
 
     def __init__(self, buffer: bytearray, label: str) -> None:
         super().__init__(buffer)
@@ -86,12 +88,12 @@ class ExploredMemory(MappedMemory):
         return (yield from super().add(offset, value))
 
     def read(self, offset: int, into: Buffer) -> Steps[None]:
-        for at, part in _halves(offset, into):
+        for at, part in halves(offset, into):
             self._announce(at, len(part), False)
             yield from super().read(at, part)
 
     def write(self, offset: int, data: Buffer) -> Steps[None]:
-        for at, part in _halves(offset, data):
+        for at, part in halves(offset, data):
             self._announce(at, len(part), True)
             yield from super().write(at, part)
 
@@ -107,12 +109,18 @@ class ExploredMemory(MappedMemory):
         for offset in offsets.tolist():
             yield from self.add(offset, value)
 
+    def made(self, offset: int, nbytes: int, *, writes: bool) -> Steps[None]:
+        """Announce an access, and let others run before it."""
+        self._announce(offset, nbytes, writes)
+        yield from self.before_access
+
     def _announce(self, offset: int, nbytes: int, writes: bool) -> None:
         last = (offset + max(nbytes, 1) - 1) // _WORD
         ExploredMemory.announced = Access(id(self.buffer), offset // _WORD, last, writes)
 
 
-def _halves(offset: int, buffer: Buffer) -> list[tuple[int, memoryview]]:
+def halves(offset: int, buffer: Buffer) -> list[tuple[int, memoryview]]:
+    """The parts in which a copy is made, each with its offset."""
     whole = octets(buffer)
     half = len(whole) // 2
     return [(offset, whole)] if len(whole) <= _WORD else [(offset, whole[:half]), (offset + half, whole[half:])]
@@ -125,13 +133,16 @@ class World:
     memories: Sequence[bytearray]
     processes: Sequence[Steps[Any]]
     check: Callable[[list[Any]], None]
+    hidden: Callable[[], Hashable] = tuple
+    """State that lies neither in memory nor in the processes."""
 
 
 class Footprints:
     """Which processes read and write which words, as bit masks."""
 
-    def __init__(self, known: dict[tuple[int, int], tuple[int, int]] | None = None) -> None:
-        self.words = dict(known or {})
+    def __init__(self, known: Mapping[tuple[int, int], tuple[int, int]] = {}, *, usable: bool) -> None:
+        self.words = dict(known)
+        self._usable = usable
 
     def note(self, process: int, memory: int, access: Access) -> None:
         mine = 1 << process
@@ -143,6 +154,8 @@ class Footprints:
 
     def private(self, process: int, memory: int, access: Access) -> bool:
         """Whether no other process can notice the access, or make a difference to it."""
+        if not self._usable:
+            return False
         for word in range(access.first, access.last + 1):
             readers, writers = self.words.get((memory, word), (0, 0))
             if (writers | (readers if access.writes else 0)) & ~(1 << process):
@@ -150,13 +163,16 @@ class Footprints:
         return True
 
 
-def explore(make: Callable[[], World]) -> int:
-    """Search every interleaving of the worlds that `make` builds; returns the number of states. Raises Violation."""
-    known = Footprints()
+def explore(make: Callable[[], World], *, at_once: bool = True) -> int:
+    """Search every interleaving of the worlds that `make` builds; returns the number of states. Raises Violation.
+
+    `at_once`: whether accesses whose order makes no difference are made at once.
+    """
+    known = Footprints(usable=at_once)
     # What was never written is no state.
     with patch.object(np, "empty", np.zeros), patch.object(np, "empty_like", np.zeros_like):
         while True:
-            seen = Footprints(known.words)
+            seen = Footprints(known.words, usable=at_once)
             states, stuck = _search(make, known, seen)
             if seen.words == known.words:
                 break
@@ -243,6 +259,7 @@ class _Run:
         if made is not None:
             self._seen.note(process, self._memory[made.buffer], made)
         ExploredMemory.announced = None
+        ExploredMemory.process = process
         try:
             while ExploredMemory.announced is None:
                 next(self._world.processes[process])
@@ -265,6 +282,7 @@ class _Run:
                 tuple(bytes(memory) for memory in self._world.memories),
                 tuple(_position(process) for process in self._world.processes),
                 _frozen(self._results, {}),
+                self._world.hidden(),
             )
         )
 
