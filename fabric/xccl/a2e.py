@@ -131,7 +131,7 @@ class AttentionGroup(_DieGroup[Attention]):
 
         x: f32[T, H]; expert_ids: int[T, K]; owner: int[experts], the expert die (0…E-1) of each expert. T may be 0.
         Raises ValueError for shapes, types or ids that do not fit, Broken while two micro-batches are under way;
-        PeerLost.
+        PeerLost. xDeepServe, "A2E".
         """
         layout = self._layout
         check_array("x", x, np.float32, (expert_ids.shape[0], layout.hidden))
@@ -145,7 +145,7 @@ class AttentionGroup(_DieGroup[Attention]):
         """Wait for the experts' results and sum each token's by weight, in float32 and in the order of k.
 
         weights: f32[T, K]. Returns f32[T, H]. Raises ValueError for a shape that does not fit, Broken out of turn;
-        PeerLost, EventMismatch, CorruptField.
+        PeerLost, EventMismatch, CorruptField. xDeepServe, "E2A".
         """
         if weights.ndim != 2 or weights.size != sent.route.order.size:
             raise ValueError(f"weights is {weights.shape}, but {sent.route.order.size} pairs were sent")
@@ -167,6 +167,7 @@ class ExpertGroup(_DieGroup[Expert]):
         """Receive the next micro-batch, and forward what is for owned dies: private copies, f32[N, H] and int32[N].
 
         Rows lie by attention die, within one in the order of (token, k). Raises PeerLost, EventMismatch, CorruptField.
+        xDeepServe, "A2E".
         """
         return self._exclusively(Way.A2E, self._die.a2e())
 
@@ -174,7 +175,7 @@ class ExpertGroup(_DieGroup[Expert]):
         """Give back the results of `arrived`: y f32[N, H], row by row.
 
         A trampoline waits for the results of the dies that it owns. Raises ValueError for a shape that does not fit,
-        Broken out of turn; PeerLost, EventMismatch, CorruptField.
+        Broken out of turn; PeerLost, EventMismatch, CorruptField. xDeepServe, "E2A".
         """
         check_array("y", y, np.float32, arrived.tokens.shape)
         return self._exclusively(Way.E2A, self._die.e2a(arrived, y))

@@ -108,7 +108,7 @@ class Channel:
 
         Messages of smaller events that are still in the ring are dropped. Raises ValueError when the message is
         larger than `into` or the event was consumed before, EventMismatch when the sender has given it up,
-        CorruptField, PeerLost, Broken when a receive is under way.
+        CorruptField, PeerLost, Broken when a receive is under way. xDeepServe, "send/receive".
         """
         return self._receive(into, event, 0, None)
 

@@ -49,7 +49,7 @@ class CompletionQueue:
     def post(self, steps: Steps[Any], token: Hashable, *, lane: Hashable, timeout: float) -> None:
         """Start `steps`, or line them up behind earlier posts of their lane; the time to wait counts from their start.
 
-        Never raises what the steps raise: that is in their completion.
+        Never raises what the steps raise: that is in their completion. xDeepServe, "asynchronous send/receive".
         """
         waiting = self._lanes.setdefault(lane, deque())
         waiting.append(_Posted(token, within(steps, timeout=timeout, clock=self._clock)))

@@ -146,7 +146,7 @@ class Endpoint:
         return self._segments[name]
 
     def region(self, nbytes: int) -> Region:
-        """A new application region with room for `nbytes`."""
+        """A new application region with room for `nbytes`. Raises OSError. xDeepServe, "application region"."""
         number = next(self._region_numbers)
         total = HEADER_BYTES + page_up(SKEW_BYTES + nbytes)
         segment = self.own(region_name(number), total)

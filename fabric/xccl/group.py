@@ -69,7 +69,11 @@ class Group:
         self._own.close()
 
     def vote(self, word: int) -> Steps[tuple[int, ...]]:
-        """Exchange one word of 63 bits with every rank; returns all of them by rank. A full barrier."""
+        """Exchange one word of 63 bits with every rank; returns all of them by rank. A full barrier.
+
+        Raises ValueError for another number; PeerLost, EventMismatch, CorruptField. Metadata alone: the papers'
+        lockstep of DP groups needs it, and gives it no name.
+        """
         if not 0 <= word < 1 << 63:
             raise ValueError(f"a vote is a number of 63 bits, not {word}")
         return self._exclusively(self._protocol.vote(word))
@@ -102,7 +106,8 @@ class Group:
         """Bring every token's results back and sum them by weight, in float32, in the order of k. A full barrier.
 
         y: f32[N, H], row by row the result for `dispatched.tokens`; weights: f32[T, K]. Returns f32[T, H].
-        Raises ValueError for shapes or types that do not fit; PeerLost, EventMismatch, CorruptField.
+        Raises ValueError for shapes or types that do not fit; PeerLost, EventMismatch, CorruptField. xDeepServe,
+        "combine".
         """
         _check_results(y, dispatched, weights)
         return self._exclusively(self._protocol.combine(y, dispatched, weights))
