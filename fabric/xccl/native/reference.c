@@ -12,6 +12,25 @@ void forget_region(Region *region)
         PyBuffer_Release(&region->view);
 }
 
+static int is_closed(const Region *region)
+{
+    return atomic_load_explicit(word_at(&region->view, region->closed), memory_order_relaxed) != 0;
+}
+
+/* Where a further region has its place: those that were given up go, and if none is free, the oldest. */
+static Region *place(RingEnd *self)
+{
+    Region *region = &self->regions[self->known++ % REGIONS];
+    for (int i = 0; i < REGIONS; i++) {
+        if (self->regions[i].view.obj != NULL && is_closed(&self->regions[i]))
+            forget_region(&self->regions[i]);
+        if (self->regions[i].view.obj == NULL)
+            region = &self->regions[i];
+    }
+    forget_region(region);
+    return region;
+}
+
 /* know_region(number, buffer, closed): messages that lie in this region of the peer's may be read there; `closed` is the
  * offset of the word that is not zero once the peer has given it up. */
 PyObject *ring_know_region(PyObject *object, PyObject *const *args, Py_ssize_t count)
@@ -28,9 +47,7 @@ PyObject *ring_know_region(PyObject *object, PyObject *const *args, Py_ssize_t c
         PyBuffer_Release(&view);
         return NULL;
     }
-    Region *region = &self->regions[self->known++ % REGIONS];
-    forget_region(region);
-    *region = (Region){.view = view, .number = number, .closed = closed};
+    *place(self) = (Region){.view = view, .number = number, .closed = closed};
     Py_RETURN_NONE;
 }
 
@@ -47,7 +64,7 @@ int receive_reference(RingEnd *self, char *into, uint64_t size, uint64_t event, 
             return 0;
         copy_in(into, (const char *)region->view.buf + at.offset, at.bytes);
         atomic_thread_fence(memory_order_acquire); /* what was read was read before this is */
-        if (atomic_load_explicit(word_at(&region->view, region->closed), memory_order_relaxed) != 0)
+        if (is_closed(region))
             return 0;
         counter[FILLED] = at.bytes;
         counter[LEFT] = 0;

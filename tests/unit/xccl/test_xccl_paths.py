@@ -14,7 +14,7 @@ from xccl_world import SMALL, endpoints, interleave, peer_of, randomly
 from xccl import Broken, Channel, CorruptField, Endpoint, EventMismatch, Path, Situation, Timeout, atomics, ring, run
 from xccl.layout import RingMap
 from xccl.paths import AIVS, UNIFIED_BUFFER_BYTES, ZERO_COPY_BYTES, Cores, default_rule
-from xccl.ring import FILLED, RECEIVED
+from xccl.ring import FILLED, RECEIVED, Ring
 from xccl.steps import Steps
 
 if atomics.NATIVE:
@@ -247,3 +247,36 @@ class TestCompiledHalf:
         receiver._own.memory.poke(RingMap(SMALL).field(1) + 16, 63)
         with pytest.raises(CorruptField, match="does not match its seal"):
             receiver.receive_now(bytearray(99), event=1, timeout=1)
+
+    def test_messages_by_reference_go_the_short_way_from_the_second_on(
+        self, ends: list[Endpoint], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        sender, receiver = connect(*ends)
+        data = ends[0].region(3 * ZERO_COPY_BYTES).empty(2 * ZERO_COPY_BYTES)
+        into = np.empty_like(data)
+        data[:] = 1
+        transfer(sender.send(data, event=1), receiver.receive(into, event=1))
+        for event, size in ((2, len(data)), (3, ZERO_COPY_BYTES)):
+            data[:] = event
+            with pytest.raises(Timeout):  # nobody has taken it yet
+                sender.send_now(data[:size], event=event, timeout=0)
+            monkeypatch.setattr(Ring, "receive", None)
+            assert receiver.receive_now(into, event=event, timeout=1) == size
+            monkeypatch.undo()
+            assert (into[:size] == event).all()
+
+    def test_regions_that_were_given_up_are_let_go(self, ends: list[Endpoint]) -> None:
+        native = connect(*ends)[0]._native
+        assert native is not None
+        first, second = bytearray(64), bytearray(64)
+        native.know_region(1, first, 8)
+        with pytest.raises(BufferError):
+            first.clear()
+        first[8] = 1
+        native.know_region(2, second, 8)
+        first.clear()
+        for number in range(3, 40):
+            native.know_region(number, bytearray(64), 8)
+        second.clear()
+        with pytest.raises(ValueError, match="no such word"):
+            native.know_region(40, bytearray(64), 60)
