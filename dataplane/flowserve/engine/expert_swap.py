@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 import structlog
@@ -88,7 +88,7 @@ class Swapper:
         assert change is not None
         if step is Step.DISABLE:
             self.map = change.disabled
-            self._begin(self._load(change), change.order)
+            self._begin(self._load, change)
             return
         if step is Step.ENABLE:
             self._weights.layers.update(self._loaded)
@@ -116,7 +116,7 @@ class Swapper:
         except (NotTaken, Unplannable) as error:
             raise Refused(str(error)) from error
         self.swap, self.error, self._change = swap, "", change
-        self._begin(change.prefetch(), order)
+        self._begin(Change.prefetch, change)
 
     def give_up(self, version: int, reason: str) -> None:
         """Ends the change to ``version`` if it is on its way: all ranks roll back at the next vote."""
@@ -135,17 +135,19 @@ class Swapper:
             self._change.close()
         self._change, self._loaded = None, {}
 
-    def _begin(self, work: Coroutine[None, None, None], order: ExpertOrder) -> None:
+    def _begin(self, work: Callable[[Change], Awaitable[None]], change: Change) -> None:
+        order = change.order
         if self._watchdog is not None:
             self._watchdog.cancel()
         late = f"version {order.version}: no progress within {order.deadline_seconds:g} s"
         loop = asyncio.get_running_loop()
         self._watchdog = loop.call_later(order.deadline_seconds, self.give_up, order.version, late)
-        self._task = asyncio.create_task(self._do(work, order.version))
+        self._task = asyncio.create_task(self._do(work, change))
 
-    async def _do(self, work: Coroutine[None, None, None], version: int) -> None:
+    async def _do(self, work: Callable[[Change], Awaitable[None]], change: Change) -> None:
+        version = change.order.version
         try:
-            await work
+            await work(change)
         except (XcclError, CheckpointError, OSError, ValueError) as error:
             self.give_up(version, f"version {version}: {error or type(error).__name__}")
             return

@@ -12,9 +12,11 @@ import pytest
 import pytest_asyncio
 
 from flowserve.engine.expert_change import Change
+from flowserve.engine.expert_fetch import Source
 from flowserve.engine.expert_map import plain_slots
 from flowserve.epoch import Refused
 from flowserve.model import CheckpointError
+from xccl import PeerLost
 
 from .expert_ranks import Ranks, new_rank, running
 
@@ -77,11 +79,12 @@ async def test_a_parked_instance_changes_its_placement_too(pair: Ranks, answer: 
 async def test_what_no_peer_can_give_comes_from_disk(
     pair: Ranks, answer: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def nothing(*_: object) -> None: ...
+    async def gone(*_: object) -> None:
+        raise PeerLost(1, "it is gone")
 
-    monkeypatch.setattr("flowserve.engine.expert_change.publish", nothing)
+    monkeypatch.setattr(Source, "fetch", gone)
     pair.want(TOKENS)
-    pair.offer(pair.order(1, {1: SWAPPED}, deadline=0.3))
+    pair.offer(pair.order(1, {1: SWAPPED}))
     await pair.settled()
     check(pair, answer, version=1)
 
@@ -102,7 +105,7 @@ async def test_a_transfer_that_fails_or_hangs_leaves_the_old_placement(
 
     monkeypatch.setattr(Change, phase, breaks)
     pair.want(TOKENS)
-    pair.offer(pair.order(1, {1: SWAPPED}, deadline=0.2))
+    pair.offer(pair.order(1, {1: SWAPPED}, deadline=0.3 if how == "hangs" else 20.0))
     await pair.settled()
     check(pair, answer, version=0)
     assert {rank.plane.state().given_up for rank in pair.ranks} == {1}
