@@ -68,6 +68,7 @@ class Memory:
     slices: deque[ExpertSlice] = field(default_factory=lambda: deque(maxlen=32))
     table: ExpertTable | None = None
     sent: int = 0  # version of the last order
+    sent_at: float = 0.0
     called_off: bool = False  # by this operator
     planned: int = 0  # sequence of the newest slice that was planned with
     iterations: int = 0
@@ -120,6 +121,12 @@ class ExpertInstance:
         force = Map.of(table)
         self.measured = measured(memory.slices, group.epoch, table.version)
         now = with_load(now.model_copy(update={"missing_experts": force.missing()}), self.measured)
+        if memory.sent > group.highest:
+            late = self._clock.monotonic() - memory.sent_at > look.spec.limits.progress_deadline_seconds
+            if not (look.report.refused_order or late):
+                return now.model_copy(update={"swap_phase": "Planned"})
+            await self._routes.call_off(look.host, look.token, memory.sent)
+            return await self._give_up(look, now, force, group)
         if memory.sent and memory.sent > table.version and group.given_up >= memory.sent:
             if not memory.called_off:
                 return await self._give_up(look, now, force, group)
@@ -269,7 +276,7 @@ class ExpertInstance:
             instance=look.instance, epoch=group.epoch, version=version, layers=layers, deadline_seconds=deadline
         )
         if await self._routes.order(look.host, look.token, order):
-            self.memory.sent = version
+            self.memory.sent, self.memory.sent_at = version, self._clock.monotonic()
 
     def _told(self, look: Look) -> list[PlacementEvent]:
         return [PlacementEvent.model_validate(one) for one in look.placement.get("status", {}).get("history") or ()]

@@ -34,6 +34,8 @@ class FakeInstance(Fleet):
         self.order_: ExpertOrder | None = None
         self.orders: list[ExpertOrder] = []
         self.called_off: list[int] = []
+        self.refusal: str | None = None  # an order reaches no rank; empty: nobody says why
+        self.refused = ""
         self.watched: ExpertWatch | None = None
         self.slices: list[ExpertSlice] = []
         self.load = np.array([20, 15, 2, 2] + [1] * 12, float)
@@ -98,7 +100,12 @@ class FakeInstance(Fleet):
             RankReport(rank=rank, host="h", silent_seconds=0.0, ever_heard=True, status=status) for rank in range(RANKS)
         )
         return ShellStatus(
-            instance="chat-decode-0", incarnation=self.incarnation, epoch=self.epoch, ranks=ranks, ready=self.ready
+            instance="chat-decode-0",
+            incarnation=self.incarnation,
+            epoch=self.epoch,
+            ranks=ranks,
+            ready=self.ready,
+            refused_order=self.refused,
         )
 
     # ExpertRoutes
@@ -124,14 +131,18 @@ class FakeInstance(Fleet):
     async def order(self, host: str, token: str, order: ExpertOrder) -> bool:
         assert (order.instance, order.epoch) == ("chat-decode-0", self.epoch)
         assert order.version > max(self.state.version, self.state.given_up)
-        self.order_ = order
         self.orders.append(order)
+        if self.refusal is not None:
+            self.refused = self.refusal
+            return True
+        self.order_, self.refused = order, ""
         self.state = self.state.model_copy(update={"target": order.version, "phase": "Prefetch"})
         return True
 
     async def call_off(self, host: str, token: str, version: int) -> bool:
         self.called_off.append(version)
-        self.fail("called off")
+        if self.order_ is not None:
+            self.fail("called off")
         return True
 
 

@@ -85,6 +85,23 @@ async def test_a_step_that_was_given_up_ends_the_plan_and_the_next_one_waits() -
     assert world.condition("Stalled")[0] == "False"
 
 
+@pytest.mark.parametrize("reason", ["rank 1: layer 9 has no routed experts", ""])
+async def test_an_order_that_no_rank_takes_up_is_not_sent_for_ever(reason: str) -> None:
+    world = ExpertWorld(limits={"progressDeadlineSeconds": 9})
+    world.instance.refusal = reason
+    world.instance.count()
+    await world.look(8)
+    assert len(world.instance.orders) == 1
+    assert world.instance.called_off == [1]
+    assert world.condition("Stalled") == ("True", "GivenUp")
+    assert (reason or "did not take it up in time") in world.status.instances[0].message
+    world.instance.refusal = None
+    world.clock.advance(100)
+    world.instance.count()
+    await world.settle()
+    assert world.condition("Stalled")[0] == "False"
+
+
 @pytest.mark.parametrize("after", range(6))
 async def test_an_operator_that_restarts_in_any_phase_goes_on(after: int) -> None:
     world = ExpertWorld(limits={"layersPerStep": 1})
