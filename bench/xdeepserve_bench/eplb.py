@@ -1,4 +1,5 @@
-"""``bench eplb``: how well placements balance load they have not seen, how long planning takes, what must never happen.
+"""``bench eplb``: how well placements balance load they have not seen, how long planning takes, what must never happen;
+and four engines that are balanced while they serve.
 
 The traces are generated, so nothing has to be downloaded. Times are processor seconds of the whole plan, forecast and
 checks included; other processes do not lengthen them much.
@@ -11,6 +12,7 @@ import numpy as np
 from eplb import BUDGETS, Cluster, Options, Placement, Plan, balance, plan
 from eplb.traces.generate import RECIPES, Trace, generate
 from xdeepserve_bench import eplb_bars as bars
+from xdeepserve_bench import eplb_live
 from xdeepserve_bench.eplb_fuzz import LAYERS, Verdict, check
 from xdeepserve_bench.eplb_speed import seconds
 from xdeepserve_bench.report import Measure, Report
@@ -29,6 +31,7 @@ def run(*, quick: bool) -> Report:
         report.measures += _held_out(name, trace)
         if name == "paper":
             report.measures += [*_paper(trace), *_pinned(trace), *_replan(trace), *_speed(1 if quick else 3)]
+    report.measures += eplb_live.run(quick=quick)
     report.measures += _fuzz(QUICK_INPUTS if quick else INPUTS)
     return report
 
