@@ -10,7 +10,7 @@ HTTP, control port (``Authorization: Bearer <control token>`` on all but the two
   engine   GET /health · GET /health/ready · GET /v1/status -> EngineStatus · PUT /v1/membership <- Membership
            PUT /v1/assignment <- EngineConfig (warm engines, until they have theirs)
            POST /v1/transfers/{id}/pull <- PullRequest -> 202 · DELETE /v1/transfers/{id} -> 204 (prefill engines)
-           the routes of ``flowserve.wire_experts`` · GET /metrics
+           the routes of ``flowserve.wire_experts`` and ``flowserve.wire_fork`` · GET /metrics
   shell    GET /health · GET /health/ready · GET /v1/status -> ShellStatus (ETag, 304 while nothing happened)
            PUT /v1/roster <- Roster · PUT /v1/membership <- Membership
            POST /v1/dispatch <- DispatchRequest -> DispatchReply · GET /metrics
@@ -66,6 +66,13 @@ class Limits(WireModel):
     collective_timeout_seconds: float = Field(default=5.0, gt=0, le=600)  # a peer this late is lost
 
 
+class Donor(WireModel):
+    """An engine that runs the same checkpoint with the same limits, to start with its weights."""
+
+    host: Address
+    control_port: int = 9000
+
+
 class EngineConfig(WireModel):
     """One DP group's process."""
 
@@ -81,6 +88,7 @@ class EngineConfig(WireModel):
     control_port: int = 9000
     doorbell_port: int = 9001
     fabric_port: int = 9002  # XCCL peers of other hosts, who must hold the control token
+    donor: Donor | None = None  # whose weights to start with, rather than with what is on the disk
     warm: bool = False  # waits for its assignment: until then names and rank are those of nobody
 
 

@@ -26,6 +26,7 @@ from flowserve.engine.prefill import Prefill
 from flowserve.engine.scheduler import Scheduler
 from flowserve.engine.state import Lifecycle
 from flowserve.output.link import FromEngine
+from flowserve.transfer.fork import WeightDonor
 from flowserve.transfer.pull import Puller
 from flowserve.transfer.push import Pusher
 from flowserve.transfer.tickets import TicketBook
@@ -50,6 +51,7 @@ class Parts:
     role: Prefill | Decode
     plane: ExpertPlane
     epochs: Epochs
+    weights: WeightDonor
 
 
 @asynccontextmanager
@@ -63,9 +65,9 @@ async def assembled(
 ) -> AsyncIterator[Parts]:
     """The parts, until the context ends. Raises OSError if memory or an address cannot be had."""
     limits, wake = config.limits, asyncio.Event()
-    directory = os.environ.get(SHM_VARIABLE) or "/dev/shm"
+    directory = shm_directory()
     async with AsyncExitStack() as stack:
-        network = Network(_group_secret(token), config.host, config.fabric_port)
+        network = network_of(config, token)
         endpoint = stack.enter_context(Endpoint.create(directory, life.incarnation, runtime.layout, network=network))
         doorbell = stack.enter_context(Doorbell(config.host, config.doorbell_port))
         caching = limits.prefix_cache and config.role == "Prefill"
@@ -107,7 +109,18 @@ async def assembled(
             tally,
             limits.collective_timeout_seconds,
         )
-        yield Parts(endpoint, scheduler, intake, intake.role, plane, epochs)
+        weights = WeightDonor(runtime.directory, endpoint, TRANSFER_SECONDS)
+        yield Parts(endpoint, scheduler, intake, intake.role, plane, epochs, weights)
+
+
+def shm_directory() -> str:
+    """Where the memory of dies lies."""
+    return os.environ.get(SHM_VARIABLE) or "/dev/shm"
+
+
+def network_of(config: EngineConfig, token: str) -> Network:
+    """How engines of other hosts reach an engine."""
+    return Network(_group_secret(token), config.host, config.fabric_port)
 
 
 def _group_secret(token: str) -> bytes:

@@ -13,9 +13,11 @@ from flowserve.engine.iteration import Tally
 from flowserve.engine.metrics import render
 from flowserve.engine.prefill import Prefill
 from flowserve.exposition import CONTENT_TYPE
+from flowserve.transfer.fork import NoSuchPart, WeightDonor
 from flowserve.transfer.tickets import NoTicket
 from flowserve.wire import EngineStatus, Membership, PullRequest, Refusal
 from flowserve.wire_experts import ExpertOrder
+from flowserve.wire_fork import WeightPull
 
 
 class Controlled(Protocol):
@@ -28,6 +30,9 @@ class Controlled(Protocol):
 
     @property
     def experts(self) -> ExpertPlane: ...
+
+    @property
+    def weights(self) -> WeightDonor: ...
 
     def offer(self, membership: Membership) -> None: ...
 
@@ -79,6 +84,26 @@ def application(token: str, model_name: str, tally: Tally, engine: Controlled) -
     async def call_off(request: web.Request) -> web.Response:
         engine.experts.give_up(int(request.match_info["version"]))
         return control.reply(engine.status())
+
+    @routes.get("/v1/weights")
+    async def offer(_request: web.Request) -> web.Response:
+        return given(lambda: control.reply(engine.weights.offer()))
+
+    @routes.post("/v1/weights/pull")
+    async def send(request: web.Request) -> web.Response:
+        wish = await control.document(request, WeightPull)
+
+        def begin() -> web.Response:
+            engine.weights.send(wish)
+            return web.Response(status=202)
+
+        return given(begin)
+
+    def given(act: Callable[[], web.Response]) -> web.Response:
+        try:
+            return act()
+        except NoSuchPart as error:
+            return control.reply(Refusal(error=str(error)), 404)
 
     @routes.get("/metrics")
     async def metrics(_request: web.Request) -> web.Response:

@@ -8,22 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from pathlib import Path
 
 import structlog
 
 from flowserve import garbage
 from flowserve.control import listening
 from flowserve.engine import control_http
-from flowserve.engine.assembly import Parts, assembled
+from flowserve.engine.assembly import TRANSFER_SECONDS, Parts, assembled, network_of, shm_directory
 from flowserve.engine.expert_plane import ExpertPlane
 from flowserve.engine.iteration import Tally
-from flowserve.engine.loading import Runtime
+from flowserve.engine.loading import Runtime, layout_in
 from flowserve.engine.prefill import Prefill
 from flowserve.engine.state import Lifecycle
 from flowserve.epoch import Refused
 from flowserve.output.link import Cancel, Failed, Hopeless, Link, Listening, Submit
 from flowserve.process import Unusable, together
 from flowserve.source import model_directory
+from flowserve.transfer.fork import Receiver, WeightDonor, copied
 from flowserve.wire import EngineConfig, EngineStatus, ExpertState, Membership
 
 log = structlog.get_logger()
@@ -79,6 +81,11 @@ class Engine:
         """Where routed experts are. Raises Refused while the model is loaded."""
         return self._loaded.plane
 
+    @property
+    def weights(self) -> WeightDonor:
+        """What engines that start may copy. Raises Refused while the model is loaded."""
+        return self._loaded.weights
+
     def offer(self, membership: Membership) -> None:
         """Follows a membership if it is new. Raises Refused."""
         self._loaded.epochs.offer(membership)
@@ -110,7 +117,7 @@ class Engine:
 
     async def _work(self) -> None:
         config = self._config
-        runtime = await asyncio.to_thread(Runtime, model_directory(config.model_uri), config.limits)
+        runtime = await self._load(model_directory(config.model_uri))
         async with assembled(config, self._token, self._life, runtime, self._tally, self._link.send) as parts:
             await self._output_listens.wait()
             self._parts = parts
@@ -118,3 +125,19 @@ class Engine:
             self._life.loaded()
             log.info("loaded", model=config.model_uri, incarnation=self._life.incarnation)
             await together(parts.epochs.run(), parts.epochs.listen(), parts.role.settle())
+
+    async def _load(self, directory: Path) -> Runtime:
+        """The model, from the donor's memory if there is a donor, else from the disk. Raises Unusable."""
+        config = self._config
+        if config.donor is None:
+            return await asyncio.to_thread(Runtime, directory, config.limits)
+        receiver = Receiver(
+            config.host,
+            self._token,
+            shm_directory(),
+            layout_in(directory, config.limits),
+            network_of(config, self._token),
+            TRANSFER_SECONDS,
+        )
+        async with copied(config.donor, receiver) as files:
+            return await asyncio.to_thread(Runtime, directory, config.limits, files)

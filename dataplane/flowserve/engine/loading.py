@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from flowserve.cache import BlockPool
-from flowserve.model import CheckpointError, ExpertWeights, Model, MtpLayer, UnsupportedModel, Weights
+from flowserve.model import CheckpointError, ExpertWeights, Model, ModelConfig, MtpLayer, UnsupportedModel, Weights
 from flowserve.model.checkpoint import INDEX_FILE, SINGLE_FILE
 from flowserve.process import Unusable
 from flowserve.wire import Limits
@@ -20,13 +20,14 @@ from xccl import Layout
 class Runtime:
     """The model, its MTP layer if it drafts, its KV pool, and the routed experts that this rank holds at present."""
 
-    def __init__(self, directory: Path, limits: Limits) -> None:
-        """Raises Unusable."""
+    def __init__(self, directory: Path, limits: Limits, elsewhere: Mapping[str, Path] | None = None) -> None:
+        """Files of tensors that ``elsewhere`` names lie there, not in ``directory``. Raises Unusable."""
+        self.directory = directory
         for names in (("config.json",), (SINGLE_FILE, INDEX_FILE)):
-            if not any((directory / name).is_file() for name in names):
+            if not any(name in (elsewhere or ()) or (directory / name).is_file() for name in names):
                 raise Unusable("CheckpointMissing", f"{directory}: there is no {' or '.join(names)}")
         with _explained():
-            self._weights = Weights.open(directory)
+            self._weights = Weights.open(directory, elsewhere)
             self.model = Model(self._weights, limits.max_batch * (1 + limits.speculative_tokens))
             self.mtp = MtpLayer(self._weights, self.model) if limits.speculative_tokens else None
         self.max_batch, self.drafts = limits.max_batch, limits.speculative_tokens
@@ -38,12 +39,7 @@ class Runtime:
             mtp=self.mtp is not None,
             int8=limits.kv_cache_dtype == "int8",
         )
-        self.layout = Layout(
-            max_peers=limits.max_ranks,
-            max_tokens=max(self.model.max_batch, limits.prefill_chunk_tokens),
-            hidden=self.config.hidden_size,
-            top_k=self.config.num_experts_per_tok,
-        )
+        self.layout = layout_of(self.config, limits)
         layers = [*self.config.moe_layers, *([self.mtp.number] if self.mtp else [])]
         self.experts = ExpertWeights(self._weights, held=(), layers=layers)
         self._weights.forget_pages()
@@ -53,6 +49,22 @@ class Runtime:
         with _explained():
             self.experts.hold(held)
         self._weights.forget_pages()
+
+
+def layout_of(config: ModelConfig, limits: Limits) -> Layout:
+    """The XCCL memory of an engine; engines that talk have the same."""
+    return Layout(
+        max_peers=limits.max_ranks,
+        max_tokens=max(limits.max_batch * (1 + limits.speculative_tokens), limits.prefill_chunk_tokens),
+        hidden=config.hidden_size,
+        top_k=config.num_experts_per_tok,
+    )
+
+
+def layout_in(directory: Path, limits: Limits) -> Layout:
+    """The same, before the weights are there. Raises Unusable."""
+    with _explained():
+        return layout_of(ModelConfig.load(directory), limits)
 
 
 @contextmanager

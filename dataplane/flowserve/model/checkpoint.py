@@ -6,7 +6,7 @@ headers only), and what is in one (`read`). Tensors that the model does not ask 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -24,9 +24,13 @@ INDEX_FILE = "model.safetensors.index.json"
 class Checkpoint:
     """An open checkpoint; shards are opened when first needed and stay mapped."""
 
-    def __init__(self, directory: Path) -> None:
-        """Raises CheckpointError if `directory` holds neither of the two files, or a damaged one."""
+    def __init__(self, directory: Path, elsewhere: Mapping[str, Path] | None = None) -> None:
+        """Files of tensors that `elsewhere` names lie there, not in `directory`.
+
+        Raises CheckpointError if neither of the two files is to be found, or a damaged one.
+        """
         self.directory = directory
+        self._elsewhere = elsewhere or {}
         self._files: dict[str, SafetensorsFile] = {}
         index = directory / INDEX_FILE
         if index.exists():
@@ -85,7 +89,7 @@ class Checkpoint:
 
     def _file(self, name: str) -> SafetensorsFile:
         if name not in self._files:
-            self._files[name] = SafetensorsFile(self.directory / name)
+            self._files[name] = SafetensorsFile(self._elsewhere.get(name, self.directory / name))
         return self._files[name]
 
 

@@ -6,7 +6,7 @@ checkpoint's own pages can be given back.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -44,9 +44,12 @@ class Weights:
         self.check(model_shapes(config))
 
     @classmethod
-    def open(cls, directory: Path) -> Weights:
-        """Opens the checkpoint in `directory`. Raises CheckpointError or UnsupportedModel."""
-        return cls(Checkpoint(directory), ModelConfig.load(directory))
+    def open(cls, directory: Path, elsewhere: Mapping[str, Path] | None = None) -> Weights:
+        """Opens the checkpoint in `directory`, but for files that lie `elsewhere`, by name.
+
+        Raises CheckpointError or UnsupportedModel.
+        """
+        return cls(Checkpoint(directory, elsewhere), ModelConfig.load(directory))
 
     def check(self, shapes: Iterable[NamedShape]) -> None:
         """Raises CheckpointError naming the first tensor of `shapes` that is not there as it should be.
