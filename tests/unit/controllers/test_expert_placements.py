@@ -118,6 +118,38 @@ async def test_an_operator_that_restarts_in_any_phase_goes_on(after: int) -> Non
     assert world.instance.slots[LAYERS[0]] != PLAIN
 
 
+@pytest.mark.parametrize("writes", range(2, 8))
+async def test_an_operator_that_is_killed_at_any_write_loses_no_map(writes: int) -> None:
+    """Its successor finds what was written before, and all layers end where the plan wanted them."""
+
+    class Killed(Exception):
+        pass
+
+    world = ExpertWorld(limits={"layersPerStep": 2})
+    left = writes
+
+    def count_down() -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            raise Killed
+
+    world.api.before_write = count_down
+    world.instance.count()
+    for turn in range(14):
+        try:
+            await world.look()
+        except Killed:
+            world.start_operator()
+        if turn % 2 and world.instance.order_ is not None:
+            world.instance.finish()
+    assert left <= 0
+    assert written(world) == {str(layer): [list(rank) for rank in world.instance.slots[layer]] for layer in LAYERS}
+    assert world.instance.slots[LAYERS[2]] != PLAIN
+    assert [one.outcome for one in world.status.history] == ["Applied"]
+    assert world.status.instances[0].swap_phase == "Idle"
+
+
 async def test_a_map_is_not_lost_when_an_epoch_begins_with_the_plain_placement() -> None:
     world = ExpertWorld()
     world.instance.count()

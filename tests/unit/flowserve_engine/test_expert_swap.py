@@ -65,6 +65,33 @@ async def test_experts_move_in_the_middle_of_decoding(pair: Ranks, answer: list[
         assert state.moved_bytes > 0
 
 
+async def test_any_placement_after_any_other_leaves_the_tokens_as_they_are(tmp_path: Path, answer: list[int]) -> None:
+    """Three ranks, redundant slots that come and go, and a change every few tokens."""
+    draw = np.random.default_rng(8)
+    async with running(tmp_path, 3) as world:
+        for version in range(1, 9):
+            world.want(version * TOKENS // 8)
+            width = -(-EXPERTS // 3) + int(draw.integers(0, 3))
+            layers = draw.choice(LAYERS, int(draw.integers(1, 4)), replace=False).tolist()
+            world.offer(world.order(version, {layer: random_slots(draw, 3, width) for layer in layers}))
+            await world.settled()
+        world.want(TOKENS)
+        await world.settled()
+        check(world, answer, version=8)
+
+
+def random_slots(draw: np.random.Generator, ranks: int, width: int) -> list[list[int]]:
+    """A sound layer: every expert somewhere, copies where there is room, a slot in eight left empty."""
+    slots: list[list[int]] = [[] for _ in range(ranks)]
+    for index, expert in enumerate(draw.permutation(EXPERTS).tolist()):
+        slots[index % ranks].append(expert)
+    for rank in slots:
+        while len(rank) < width:
+            absent = sorted(set(range(EXPERTS)) - set(rank))
+            rank.append(int(draw.choice(absent)) if draw.random() > 0.125 else -1)
+    return slots
+
+
 async def test_a_parked_instance_changes_its_placement_too(pair: Ranks, answer: list[int]) -> None:
     pair.offer(pair.order(1, {2: SWAPPED}))
     await pair.settled()
