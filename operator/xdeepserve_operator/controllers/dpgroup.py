@@ -63,6 +63,7 @@ class DPGroupReconciler:
         template = executor.template(group["spec"]["revision"])
         if template is not None and not await self._warm.adopt(executor, group):
             image = replace(self._image, name=template.image)
-            body = engine_pod(owner, template.spec, group, executor.token_secret, image)
+            donor = self._warm.donor(executor, group)
+            body = engine_pod(owner, template.spec, group, executor.token_secret, image, donor)
             await self._cluster.create("Pod", body)
         return None

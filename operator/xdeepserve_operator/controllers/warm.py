@@ -15,6 +15,7 @@ from xdeepserve_operator.controllers.snapshot import Executor, groups_of, pods_o
 from xdeepserve_operator.planner import warm
 from xdeepserve_operator.planner.conditions import READY, find_condition, is_true
 from xdeepserve_operator.planner.executorstatus import PLACED
+from xdeepserve_operator.planner.groups import view_group
 from xdeepserve_operator.planner.packing import Block
 from xdeepserve_operator.planner.placement import Request, Shortfall, place, take
 from xdeepserve_operator.planner.pods import PodView
@@ -43,13 +44,19 @@ class WarmEngines:
         if template is None or pod is None:
             return False
         token = await self._cluster.token(executor.namespace, executor.token_secret, executor.obj)
-        config = assignment(executor.obj, template.spec, group, pod.ip)
+        config = assignment(executor.obj, template.spec, group, pod.ip, self.donor(executor, group))
         if not await self._engines.put_assignment(pod.ip, token, config):
             await self._delete(pod, REFUSED_GRACE_SECONDS)
             return False
         body = self._body(executor, template, revision, pod.name, pod.node)
         await self._cluster.apply("Pod", adopted(body, executor.obj, group))
         return True
+
+    def donor(self, executor: Executor, group: Object) -> str:
+        """Address of the engine whose weights the DPGroup starts with; empty for those on the disk."""
+        if executor.spec.weights_from == "Disk":
+            return ""
+        return warm.donor(view_group(group), pods_of(self._store, executor))
 
     async def keep(self, executor: Executor) -> None:
         """Makes as many be there as are asked for, if there is room for them."""

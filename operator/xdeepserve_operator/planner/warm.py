@@ -69,6 +69,19 @@ def fill(
     return {}
 
 
+def donor(group: GroupView, pods: Iterable[PodView]) -> str:
+    """Address of the engine whose weights a DP group starts with; empty when none of its revision serves.
+
+    Groups of different numbers take different ones.
+    """
+    serving = sorted(
+        (pod.name, pod.ip)
+        for pod in pods
+        if pod.component == names.COMPONENT_ENGINE and pod.alive and pod.ready and pod.revision == group.revision
+    )
+    return serving[group.index % len(serving)][1] if serving else ""
+
+
 def superfluous(pods: Iterable[PodView], revision: str, wanted: int) -> list[PodView]:
     """Warm engines, ready or not, that are to go: of another revision, at their end, or more than ``wanted``."""
     mine = [pod for pod in pods if pod.component == names.COMPONENT_WARM and not pod.terminating]

@@ -7,7 +7,7 @@ dies, and the device plugin picks the die numbers, never an unhealthy one.
 from collections.abc import Mapping
 from typing import Any
 
-from flowserve.wire import EngineConfig, Limits
+from flowserve.wire import Donor, EngineConfig, Limits
 from xdeepserve_operator.api import names
 from xdeepserve_operator.api.v1alpha1.executor import TaskExecutorSpec
 from xdeepserve_operator.resources import children
@@ -23,12 +23,13 @@ def engine_pod(
     group: Mapping[str, Any],
     token_secret: str,
     image: EngineImage,
+    donor: str = "",
 ) -> dict[str, Any]:
-    """The Pod for a DPGroup's current attempt; ``spec`` is the executor's, parsed."""
+    """The Pod for a DPGroup's current attempt; ``spec`` is the executor's, parsed; ``donor`` has its weights."""
     place = group["spec"]
     name = group["metadata"]["name"]
     instance = children.instance_name(executor["metadata"]["name"], place["replica"])
-    config = engine_config(name, instance, place["index"], spec)
+    config = engine_config(name, instance, place["index"], spec, donor)
     pod_name = children.engine_pod_name(name, place["attempt"])
     return {
         "apiVersion": "v1",
@@ -38,8 +39,11 @@ def engine_pod(
     }
 
 
-def engine_config(name: str, instance: str, rank: int, spec: TaskExecutorSpec) -> EngineConfig:
-    """What an engine of an executor is told; its host is a reference that the kubelet expands."""
+def engine_config(name: str, instance: str, rank: int, spec: TaskExecutorSpec, donor: str = "") -> EngineConfig:
+    """What an engine of an executor is told; its host is a reference that the kubelet expands.
+
+    ``donor``: address of an engine whose weights it starts with; empty for those on the disk.
+    """
     return EngineConfig(
         name=name,
         instance=instance,
@@ -61,6 +65,7 @@ def engine_config(name: str, instance: str, rank: int, spec: TaskExecutorSpec) -
         control_port=names.PORT_CONTROL,
         doorbell_port=names.PORT_DOORBELL,
         fabric_port=names.PORT_FABRIC,
+        donor=Donor(host=donor, control_port=names.PORT_CONTROL) if donor else None,
     )
 
 

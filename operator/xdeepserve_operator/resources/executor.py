@@ -32,6 +32,7 @@ def task_executor(
         tuning=EngineTuning(max_batch_per_group=role.max_batch_per_group),
         resources=role.resources,
         warm=role.warm,
+        weights_from=role.weights_from,
         update=role.update,
         rollout=Pace(paused=spec.rollout.paused, progress_deadline_seconds=spec.rollout.progress_deadline_seconds),
         priority=spec.priority,

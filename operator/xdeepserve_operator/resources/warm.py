@@ -48,10 +48,10 @@ def adopted(body: Mapping[str, Any], executor: Mapping[str, Any], group: Mapping
 
 
 def assignment(
-    executor: Mapping[str, Any], spec: TaskExecutorSpec, group: Mapping[str, Any], host: str
+    executor: Mapping[str, Any], spec: TaskExecutorSpec, group: Mapping[str, Any], host: str, donor: str = ""
 ) -> EngineConfig:
-    """What the engine at ``host`` is told to become."""
+    """What the engine at ``host`` is told to become, with the weights of ``donor`` if there is one."""
     place = group["spec"]
     instance = children.instance_name(executor["metadata"]["name"], place["replica"])
-    config = engine_config(group["metadata"]["name"], instance, place["index"], spec)
+    config = engine_config(group["metadata"]["name"], instance, place["index"], spec, donor)
     return config.model_copy(update={"host": host})

@@ -10,7 +10,7 @@ from xdeepserve_operator.runtime.resources import TASKEXECUTORS
 
 async def test_scaling_up_takes_the_engine_that_waits(here: Site) -> None:
     await here.until_all_dies_are_free()
-    await here.deploy(decode={"warm": 1, "parallelism": {"dp": 1, "tp": 1, "ep": 1}})
+    await here.deploy(decode={"warm": 1, "weightsFrom": "Peer", "parallelism": {"dp": 1, "tp": 1, "ep": 1}})
     await here.ready()
 
     def warm(executor: Object) -> bool:
@@ -26,4 +26,7 @@ async def test_scaling_up_takes_the_engine_that_waits(here: Site) -> None:
     engines = {pod["metadata"]["name"]: pod for pod in await here.engines()}
     labels = engines["chat-decode-warm-0"]["metadata"]["labels"]
     assert labels[names.LABEL_GROUP] == "chat-decode-1-dp0"
+    log = await here.kubectl("logs", "chat-decode-warm-0")
+    assert '"event": "loaded"' in log
+    assert "read from the disk" not in log, "its weights came from the first instance"
     assert engines["chat-decode-warm-0"]["status"]["containerStatuses"][0]["restartCount"] == 0

@@ -2,6 +2,9 @@
 
 from typing import Any
 
+import pytest
+
+from flowserve.wire import Donor, EngineConfig
 from xdeepserve_operator.api import names
 
 from . import manifests
@@ -119,3 +122,26 @@ async def test_taken_away_they_go() -> None:
     await world.settle()
     assert waiting(world) == []
     assert world.get("TaskExecutor", "chat-decode")["status"]["warm"] == 0
+
+
+@pytest.mark.parametrize(("warm", "pod"), [(0, "chat-decode-1-dp0-0"), (2, "chat-decode-warm-0")])
+async def test_the_second_instance_has_its_weights_from_the_first(warm: int, pod: str) -> None:
+    world = await start(warm=warm)
+    deployment = world.get("ModelDeployment", "chat")
+    world.api.edit(deployment, lambda obj: obj["spec"]["roles"][1].update(weightsFrom="Peer"))
+    await world.settle()
+    uid = world.get("Pod", "chat-decode-0-dp0-0")["metadata"]["uid"]
+    giver = world.get("Pod", "chat-decode-0-dp0-0")["status"]["podIP"]
+    scale(world, 2)
+    await world.settle()
+    assert world.get("Pod", "chat-decode-0-dp0-0")["metadata"]["uid"] == uid, "how weights came restarts nobody"
+    made = world.get("Pod", pod)
+    process = world.hardware.processes[made["metadata"]["uid"]]
+    told = process.assigned or EngineConfig.model_validate_json(configuration(made))
+    assert told.donor == Donor(host=giver)
+
+
+def configuration(pod: manifests.Object) -> str:
+    """What the kubelet gives the container."""
+    environment = {one["name"]: one.get("value", "") for one in pod["spec"]["containers"][0]["env"]}
+    return str(environment[names.ENV_ENGINE_CONFIG])

@@ -3,7 +3,7 @@ from dataclasses import replace
 from xdeepserve_operator.api import names
 from xdeepserve_operator.planner.packing import Block
 from xdeepserve_operator.planner.pods import PodView
-from xdeepserve_operator.planner.warm import engaged, fill, next_number, spare, superfluous, waiting
+from xdeepserve_operator.planner.warm import donor, engaged, fill, next_number, spare, superfluous, waiting
 
 from .builders import group, pod_view
 
@@ -69,3 +69,14 @@ def test_numbers_are_never_given_twice() -> None:
     became = replace(warm(7), component=names.COMPONENT_ENGINE, group="te-0-dp0")
     assert next_number([warm(3), became, pod_view(name="te-0-dp0-9")]) == 8
     assert next_number([]) == 0
+
+
+def test_weights_come_from_an_engine_of_the_same_revision_that_serves() -> None:
+    def engine(name: str, ip: str) -> PodView:
+        view = pod_view(name=name)
+        return replace(view, component=names.COMPONENT_ENGINE, revision="r1", ready=True, ip=ip)
+
+    pods = [engine("te-0-dp0-0", "127.1.0.1"), engine("te-0-dp1-0", "127.1.0.2")]
+    assert [donor(group(index, replica=1), pods) for index in range(3)] == ["127.1.0.1", "127.1.0.2", "127.1.0.1"]
+    useless = [replace(pods[0], ready=False), replace(pods[1], revision="r0"), warm(0)]
+    assert donor(group(0, replica=1), useless) == ""

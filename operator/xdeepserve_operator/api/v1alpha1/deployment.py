@@ -17,7 +17,14 @@ from xdeepserve_operator.api.v1alpha1.base import (
     immutable,
     list_map,
 )
-from xdeepserve_operator.api.v1alpha1.executor import ModelSource, Parallelism, Priority, RoleResources, Warm
+from xdeepserve_operator.api.v1alpha1.executor import (
+    ModelSource,
+    Parallelism,
+    Priority,
+    RoleResources,
+    Warm,
+    WeightsFrom,
+)
 from xdeepserve_operator.api.v1alpha1.update import Rollout, UpdateStrategy
 
 
@@ -36,6 +43,7 @@ class Role(ApiModel):
     max_batch_per_group: int = Field(default=8, ge=1, le=512, description="Sequences a DP group runs at once.")
     resources: RoleResources = Field(default_factory=RoleResources, description="Requests of an engine pod.")
     warm: Warm = 0
+    weights_from: WeightsFrom = "Disk"
     update: UpdateStrategy = Field(default_factory=UpdateStrategy, description="Budgets of a change of revision.")
 
 

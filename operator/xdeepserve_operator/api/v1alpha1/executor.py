@@ -115,6 +115,12 @@ Warm = Annotated[
 ]
 
 
+WeightsFrom = Annotated[
+    Literal["Disk", "Peer"],
+    Field(description="Peer copies weights from an engine that serves, over XCCL; the first ones read the Disk."),
+]
+
+
 class TaskExecutorSpec(ApiModel):
     """What an instance is and how many there are."""
 
@@ -133,6 +139,7 @@ class TaskExecutorSpec(ApiModel):
     tuning: EngineTuning = Field(default_factory=EngineTuning, description="Limits of a DP group.")
     resources: RoleResources = Field(default_factory=RoleResources, description="Requests of an engine pod.")
     warm: Warm = 0
+    weights_from: WeightsFrom = "Disk"
     priority: Priority = 0
     gang: Gang | None = Field(default=None, description="TaskExecutors placed together the first time.")
     update: UpdateStrategy = Field(default_factory=UpdateStrategy, description="Budgets of a change of revision.")
