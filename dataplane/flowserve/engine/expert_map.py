@@ -85,8 +85,11 @@ class ExpertMap:
 
     def changed(self, version: int, layers: Iterable[LayerSlots]) -> ExpertMap:
         """This map with other slots in some layers. Raises Unplannable, naming the layer."""
-        new = dict(self.layers)
+        new, named = dict(self.layers), set[int]()
         for each in layers:
+            if each.layer in named:
+                raise Unplannable(f"layer {each.layer} is named twice")
+            named.add(each.layer)
             if each.layer not in new:
                 raise Unplannable(f"layer {each.layer} has no routed experts; layers {sorted(new)} have")
             if len({len(rank) for rank in each.slots}) != 1:

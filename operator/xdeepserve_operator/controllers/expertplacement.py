@@ -53,13 +53,21 @@ class ExpertPlacementReconciler:
         except ValueError as error:
             return await refuse(self._cluster, self.kind, placement, error, self._clock.now())
         frozen = "paused" if spec.paused else unsettled(target.obj, partition=bool(target.spec.update.partition))
+        present = {
+            one["index"] for one in target.obj.get("status", {}).get("instances") or () if not one.get("leaving")
+        }
         looks = list(self._looks(placement, spec, target, token, frozen))
-        self._forget(placement, {look.index for look in looks})
-        return await self._act(placement, spec, looks, frozen)
+        self._forget(placement, present)
+        if present and not looks and not frozen:
+            return LOOK_SECONDS  # no TE-shell was heard yet: what is known stays
+        return await self._act(placement, spec, present, looks, frozen)
 
-    async def _act(self, placement: Object, spec: ExpertPlacementSpec, looks: list[Look], frozen: str) -> float:
+    async def _act(
+        self, placement: Object, spec: ExpertPlacementSpec, present: set[int], looks: list[Look], frozen: str
+    ) -> float:
         before = {one["index"]: one for one in placement.get("status", {}).get("instances") or ()}
-        instances: list[InstancePlacement] = []
+        silent = present - {look.index for look in looks}
+        instances = [InstancePlacement.model_validate(one) for index, one in before.items() if index in silent]
         events: list[PlacementEvent] = []
         measured: dict[int, Measured] = {}
         problem: Verdict | None = None
@@ -88,6 +96,7 @@ class ExpertPlacementReconciler:
             ready = Verdict(False, "NoInstance", "no instance serves yet")
         announce(self._cluster, placement, ready)
         now = self._clock.now()
+        instances.sort(key=lambda one: one.index)
         status = placement_status(placement, spec, instances, events, measured, ready, problem, followed, now)
         await self._cluster.update_status(self.kind, placement, status)
         return SWAP_SECONDS if any(one.swap_phase != "Idle" for one in instances) else LOOK_SECONDS

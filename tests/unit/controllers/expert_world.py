@@ -36,6 +36,7 @@ class FakeInstance(Fleet):
         self.called_off: list[int] = []
         self.refusal: str | None = None  # an order reaches no rank; empty: nobody says why
         self.refused = ""
+        self.silent = False
         self.watched: ExpertWatch | None = None
         self.slices: list[ExpertSlice] = []
         self.load = np.array([20, 15, 2, 2] + [1] * 12, float)
@@ -87,6 +88,8 @@ class FakeInstance(Fleet):
     # the fleet
 
     def last(self, shell: PodView) -> ShellStatus | None:
+        if self.silent:
+            return None
         status = EngineStatus(
             name="e",
             incarnation="i",

@@ -118,6 +118,24 @@ async def test_an_operator_that_restarts_in_any_phase_goes_on(after: int) -> Non
     assert world.instance.slots[LAYERS[0]] != PLAIN
 
 
+async def test_what_is_known_stays_while_nobody_is_heard() -> None:
+    world = ExpertWorld(limits={"layersPerStep": 1})
+    world.instance.count()
+    await world.look()
+    world.instance.finish()
+    before = await world.look()
+    assert before.instances[0].layers_done == 1
+    world.instance.silent = True
+    world.start_operator()
+    assert await world.look(2) == before
+    world.executor_status(readyReason="Degraded")
+    assert (await world.look()).instances[0].layers_done == 1
+    world.executor_status(readyReason="Ready")
+    world.instance.silent = False
+    await world.settle()
+    assert [one.outcome for one in world.status.history] == ["Applied"]
+
+
 @pytest.mark.parametrize("writes", range(2, 8))
 async def test_an_operator_that_is_killed_at_any_write_loses_no_map(writes: int) -> None:
     """Its successor finds what was written before, and all layers end where the plan wanted them."""

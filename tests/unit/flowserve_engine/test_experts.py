@@ -36,6 +36,12 @@ def test_a_map_that_would_lose_an_expert_cannot_be_made() -> None:
         map_.without({5: frozenset({1})})
 
 
+def test_a_layer_that_is_named_twice_is_refused() -> None:
+    one = LayerSlots(layer=5, slots=((0, 1), (2, 3)))
+    with pytest.raises(Unplannable, match="layer 5 is named twice"):
+        ExpertMap.plain([5], 4, 2).changed(1, [one, one])
+
+
 def test_placements_are_equal_if_their_digests_are() -> None:
     plain = ExpertMap.plain([5, 6], 4, 2)
     swapped = LayerSlots(layer=5, slots=((1, 0), (2, 3)))
