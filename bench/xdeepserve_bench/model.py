@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from xdeepserve_bench import model_checkpoint
+from xdeepserve_bench import model_checkpoint, model_drafts
 from xdeepserve_bench.report import Measure, Report
 from xdeepserve_cluster.progress import Progress
 from xdeepserve_demo.assets import models
@@ -28,7 +28,7 @@ PEERS = {"transformers": "transformers", "vLLM": "vllm"}  # and the module that 
 BATCHES = (1, 8, 32)
 PROMPT, LONG_PROMPT = 16, 2048
 RANKS, SPREAD_BATCH = 2, 32
-DRAFTS, DRAFTED_TOKENS = (1, 2), 64
+DRAFTS = (1, 2)
 COPY_SHARE = 0.6
 ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
@@ -112,27 +112,23 @@ def run(*, quick: bool) -> Report:
 
 
 def _drafts(checkpoint: Path, plan: Plan) -> Iterator[Measure]:
-    """The engine's loop with as many drafts as serve it best, against none."""
-    speed, accepted = dict.fromkeys((0, *DRAFTS), 0.0), {}
-    with _worker([sys.executable, "-m", f"{__package__}.model_drafts"], checkpoint) as worker:
-        for _ in range(plan.rounds * 2):
-            for drafts in speed:
-                answer = worker("answer", drafts=drafts, tokens=DRAFTED_TOKENS)
-                speed[drafts] = max(speed[drafts], answer["tokens_per_second"])
-                accepted[drafts] = answer["accepted"]
-    best = max(DRAFTS, key=speed.__getitem__)
+    """As many drafts as serve a single user best, against none."""
+    speeds = model_drafts.measure(checkpoint, (0, *DRAFTS), plan.rounds * 2)
+    best = max(DRAFTS, key=lambda drafts: speeds[drafts].tokens_per_second)
     yield Measure(
-        name=f"decode loop, demo model, batch 1, {best} MTP drafts",
-        value=speed[best],
+        name=f"served, demo model, EP{model_drafts.RANKS}, batch 1, MTP with {best} drafts",
+        value=speeds[best].tokens_per_second,
         unit="tokens/s",
         runs=plan.rounds * 2,
         against="no drafts",
-        against_value=speed[0],
+        against_value=speeds[0].tokens_per_second,
         bar=1.3,
         better="higher",
     )
     for drafts in DRAFTS:
-        yield Measure(f"share of drafts accepted, {drafts} an iteration", accepted[drafts], "", better="higher")
+        yield Measure(
+            f"MTP, {drafts} drafts an iteration: share accepted", speeds[drafts].accepted, "", better="higher"
+        )
 
 
 def _int8(checkpoint: Path) -> Iterator[Measure]:
