@@ -7,16 +7,14 @@ A step that was given up ends the plan: the map goes back to what is in force, a
 """
 
 import asyncio
-from collections import deque
-from collections.abc import Awaitable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from flowserve.wire import ShellStatus
-from flowserve.wire_experts import ExpertHistory, ExpertOrder, ExpertSlice, ExpertTable, ExpertWatch, LayerSlots
-from xdeepserve_operator.api.v1alpha1.experts import ExpertPlacementSpec, InstancePlacement, Outcome, PlacementEvent
+from flowserve.wire_experts import ExpertOrder, ExpertTable, LayerSlots
+from xdeepserve_operator.api.v1alpha1.experts import InstancePlacement, Outcome, PlacementEvent
+from xdeepserve_operator.controllers.expert_ear import Ear, ExpertRoutes, Look
 from xdeepserve_operator.controllers.expert_maps import ExpertMaps
-from xdeepserve_operator.controllers.ports import Clock, Cluster, Object
+from xdeepserve_operator.controllers.ports import Clock, Cluster
 from xdeepserve_operator.planner.conditions import format_time
 from xdeepserve_operator.planner.expert_load import Group, Measured, measured, remark
 from xdeepserve_operator.planner.expert_map import BadMap, Map
@@ -29,50 +27,15 @@ if TYPE_CHECKING:
 MOST_PATIENCE = 16  # intervals between two attempts
 
 
-class ExpertRoutes(Protocol):
-    """Routes of TE-shells; no answer is None or False."""
-
-    def watch(self, host: str, token: str, watch: ExpertWatch) -> Awaitable[bool]: ...
-
-    def history(self, host: str, token: str, after: int) -> Awaitable[ExpertHistory | None]: ...
-
-    def table(self, host: str, token: str) -> Awaitable[ExpertTable | None]: ...
-
-    def order(self, host: str, token: str, order: ExpertOrder) -> Awaitable[bool]: ...
-
-    def call_off(self, host: str, token: str, version: int) -> Awaitable[bool]: ...
-
-
-@dataclass(frozen=True)
-class Look:
-    """One pass over one instance: what it is, what is asked, and what the TE-shell at ``host`` said."""
-
-    placement: Object
-    spec: ExpertPlacementSpec
-    index: int
-    instance: str
-    host: str
-    token: str
-    report: ShellStatus
-    frozen: str  # why nothing may move; empty if it may
-    at_once: bool  # somebody asks to act on the next plan whatever it is worth
-
-
 @dataclass
 class Memory:
-    """What was counted, and what was sent; all of it can be lost."""
+    """What was sent and what became of it; all of it can be lost."""
 
-    shell: str = ""
-    watched: ExpertWatch | None = None
-    sequence: int = 0
-    slices: deque[ExpertSlice] = field(default_factory=lambda: deque(maxlen=32))
-    table: ExpertTable | None = None
-    sent: int = 0  # version of the last order
+    epoch: int = 0
+    sent: int = 0  # version of the last order in this epoch
     sent_at: float = 0.0
     called_off: bool = False  # by this operator
     planned: int = 0  # sequence of the newest slice that was planned with
-    iterations: int = 0
-    rows: float = 0.0  # a rank, layer and iteration
     failures: int = 0
     not_before: float = 0.0
     error: str = ""
@@ -84,7 +47,8 @@ class ExpertInstance:
 
     def __init__(self, maps: ExpertMaps, cluster: Cluster, routes: ExpertRoutes, clock: Clock) -> None:
         self._maps, self._cluster, self._routes, self._clock = maps, cluster, routes, clock
-        self.memory = Memory()
+        self._ear = Ear(routes)
+        self._memory = Memory()
         self.events: list[PlacementEvent] = []
         self.measured: Measured | None = None
         self.applied_at_once = False
@@ -93,17 +57,18 @@ class ExpertInstance:
         """One pass; returns the instance's new status. Raises NoPlan or BadMap."""
         self.events, self.applied_at_once = [], False
         now = await self._pass(look, before)
-        message = look.frozen or self.memory.error or self.memory.remark
+        message = look.frozen or self._memory.error or self._memory.remark
         return now.model_copy(update={"message": message[:1024]})
 
     async def _pass(self, look: Look, before: InstancePlacement) -> InstancePlacement:
         group = Group.of(look.report)
         if group is None:
-            self.memory.table = None
             return before.model_copy(update={"swap_phase": "Idle"})
-        await self._listen(look, group)
-        memory = self.memory
-        table = await self._table(look, group)
+        memory = self._memory
+        if memory.epoch != group.epoch:  # what was on its way ended with the epoch
+            memory.epoch, memory.sent, memory.called_off = group.epoch, 0, False
+        await self._ear.listen(look, group)
+        force = await self._ear.force(look, group)
         now = before.model_copy(
             update={
                 "epoch": group.epoch,
@@ -116,39 +81,38 @@ class ExpertInstance:
             if look.frozen:
                 memory.called_off = await self._routes.call_off(look.host, look.token, group.target)
             return now.model_copy(update={"swap_phase": group.phase})
-        if table is None or group.version is None:
+        if force is None:
             return now
-        force = Map.of(table)
-        self.measured = measured(memory.slices, group.epoch, table.version)
-        now = with_load(now.model_copy(update={"missing_experts": force.missing()}), self.measured)
+        self.measured = measured(self._ear.slices, group.epoch, force.table.version)
+        now = with_load(now.model_copy(update={"missing_experts": force.missing}), self.measured)
         if memory.sent > group.highest:
             late = self._clock.monotonic() - memory.sent_at > look.spec.limits.progress_deadline_seconds
             if not (look.report.refused_order or late):
                 return now.model_copy(update={"swap_phase": "Planned"})
             await self._routes.call_off(look.host, look.token, memory.sent)
-            return await self._give_up(look, now, force, group)
-        if memory.sent and memory.sent > table.version and group.given_up >= memory.sent:
+            return await self._give_up(look, now, force.map, group)
+        if memory.sent and memory.sent > force.table.version and group.given_up >= memory.sent:
             if not memory.called_off:
-                return await self._give_up(look, now, force, group)
+                return await self._give_up(look, now, force.map, group)
             memory.sent, memory.called_off = 0, False  # no failure: it goes on where it was when it may
         if look.spec.map_ref is not None:
             wanted = self._maps.given(look.placement, look.spec.map_ref.name)
-            if reason := wanted.fits(table):
+            if reason := wanted.fits(force.table):
                 raise BadMap(reason)
         else:
             written = self._maps.written(look.placement, look.index)
-            if written is None or written.fits(table):
+            if written is None or written.fits(force.table):
                 now = now.model_copy(update={"layers_done": 0, "layers_total": 0})
-                written = await self._maps.write(look.placement, look.index, force)
+                written = await self._maps.write(look.placement, look.index, force.map)
             wanted = written
-        left = wanted.differing(force)
+        left = wanted.differing(force.map)
         if not left:
             now = self._completed(look, now)
-            proposal = await self._proposal(look, group, table)
+            proposal = await self._proposal(look, group, force.table)
             if proposal is None:
-                return _with_map(now, look, wanted)
+                return self._with_map(now, look)
             wanted = await self._adopt(look, now, wanted, proposal)
-            left = wanted.differing(force)
+            left = wanted.differing(force.map)
             now = now.model_copy(
                 update={
                     "imbalance": now.imbalance.model_copy(
@@ -157,64 +121,37 @@ class ExpertInstance:
                 }
             )
             if not left:
-                return _with_map(now, look, wanted)
+                return self._with_map(now, look)
         elif now.layers_done >= now.layers_total:  # a whole map that is in force no more: a new epoch began without it
             now = now.model_copy(update={"layers_total": 0})
         total = max(now.layers_total if now.layers_done < now.layers_total else 0, len(left))
-        now = _with_map(now, look, wanted).model_copy(
+        now = self._with_map(now, look).model_copy(
             update={"layers_done": total - len(left), "layers_total": total, "swap_phase": "Planned"}
         )
         if not look.frozen and self._clock.monotonic() >= memory.not_before:
             await self._send(look, group, wanted.step(left[: look.spec.limits.layers_per_step]))
         return now
 
-    async def _listen(self, look: Look, group: Group) -> None:
-        memory, spec = self.memory, look.spec
-        if memory.shell != look.report.incarnation:
-            self.memory = memory = Memory(shell=look.report.incarnation, failures=memory.failures, error=memory.error)
-        watch = ExpertWatch(instance=look.instance, interval_seconds=spec.interval_seconds, slices=spec.window)
-        if memory.watched != watch and await self._routes.watch(look.host, look.token, watch):
-            memory.watched = watch
-        history = await self._routes.history(look.host, look.token, memory.sequence)
-        if history is None or not history.slices:
-            return
-        if history.slices[-1].sequence > memory.sequence:
-            pairs = sum(map(sum, history.slices[-1].served))
-            passed = (group.iterations - memory.iterations) * group.ranks * max(len(history.layers), 1)
-            if memory.iterations and passed > 0:
-                memory.rows = pairs / passed
-            memory.iterations = group.iterations
-        memory.slices.extend(history.slices)
-        memory.sequence = history.slices[-1].sequence
-
-    async def _table(self, look: Look, group: Group) -> ExpertTable | None:
-        known = self.memory.table
-        if known is None or (known.epoch, known.version) != (group.epoch, group.version):
-            known = None if group.target else await self._routes.table(look.host, look.token)
-            fresh = known is not None and (known.epoch, known.version) == (group.epoch, group.version)
-            self.memory.table = known if fresh else None
-        return self.memory.table
-
     async def _give_up(self, look: Look, now: InstancePlacement, force: Map, group: Group) -> InstancePlacement:
         """The step was rolled back: what is in force is what is wanted, until the next plan."""
-        memory = self.memory
+        memory = self._memory
         memory.failures += 1
         pause = look.spec.interval_seconds * min(2 ** (memory.failures - 1), MOST_PATIENCE)
         memory.not_before = self._clock.monotonic() + pause
         memory.error = f"version {memory.sent} was given up: {group.error or 'a rank did not take it up in time'}"
-        memory.sent, memory.planned = 0, memory.sequence
+        memory.sent, memory.planned = 0, self._ear.sequence
         self._record(look, now, "GivenUp", layers=now.layers_total)
         self._cluster.event(look.placement, "GivenUp", f"instance {look.index}: {memory.error}", warning=True)
         if look.spec.mode != "Static":
             await self._maps.write(look.placement, look.index, force)
         done = {"layers_done": 0, "layers_total": 0, "swap_phase": "Idle", "stalled": True}
-        return _with_map(now, look, force).model_copy(update=done)
+        return self._with_map(now, look).model_copy(update=done)
 
     def _completed(self, look: Look, now: InstancePlacement) -> InstancePlacement:
         """All layers are in force; says so once."""
         if now.layers_done >= now.layers_total:
             return now.model_copy(update={"swap_phase": "Idle"})
-        memory = self.memory
+        memory = self._memory
         memory.failures, memory.error, memory.sent = 0, "", 0
         self._record(look, now, "Applied", layers=now.layers_total)
         predicted = (
@@ -226,19 +163,19 @@ class ExpertInstance:
 
     async def _proposal(self, look: Look, group: Group, table: ExpertTable) -> "Proposal | None":
         """A plan that is worth acting on, made at most once an interval."""
-        memory, limits, evacuated = self.memory, look.spec.limits, set(look.spec.evacuate)
+        memory, limits, evacuated = self._memory, look.spec.limits, set(look.spec.evacuate)
         occupied = any(max(rank) >= 0 for one in table.layers for at, rank in enumerate(one.slots) if at in evacuated)
-        if look.spec.mode == "Static" or look.frozen or not memory.slices:
+        if look.spec.mode == "Static" or look.frozen or not self._ear.slices:
             return None
-        if memory.planned == memory.sequence or self._clock.monotonic() < memory.not_before:
+        if memory.planned == self._ear.sequence or self._clock.monotonic() < memory.not_before:
             return None
         uneven = self.measured is not None and self.measured.mean * 100 >= limits.min_imbalance_percent
         if not (uneven or occupied or look.at_once):
             return None
-        memory.planned = memory.sequence
+        memory.planned = self._ear.sequence
         from xdeepserve_operator.planner.expert_plan import propose  # brings NumPy, which idle operators do without
 
-        proposal = await asyncio.to_thread(propose, look.spec, table, list(memory.slices))
+        proposal = await asyncio.to_thread(propose, look.spec, table, list(self._ear.slices)[-look.spec.window :])
         self._remark(look, group, table, proposal.before)
         if not proposal.layers or not (occupied or look.at_once or proposal.gain * 100 >= limits.min_gain_percent):
             self.applied_at_once = look.at_once
@@ -246,11 +183,11 @@ class ExpertInstance:
         return proposal
 
     def _remark(self, look: Look, group: Group, table: ExpertTable, imbalance: float) -> None:
-        before = self.memory.remark
-        if self.memory.rows:
-            self.memory.remark = remark(self.memory.rows, group.ranks, table.experts, imbalance)
-        if self.memory.remark and not before:
-            text = f"instance {look.index}: {self.memory.remark}"
+        before = self._memory.remark
+        if self._ear.rows:
+            self._memory.remark = remark(self._ear.rows, group.ranks, table.experts, imbalance)
+        if self._memory.remark and not before:
+            text = f"instance {look.index}: {self._memory.remark}"
             self._cluster.event(look.placement, "DoesNotPay", text, warning=True)
 
     async def _adopt(self, look: Look, now: InstancePlacement, wanted: Map, proposal: "Proposal") -> Map:
@@ -270,13 +207,21 @@ class ExpertInstance:
         return await self._maps.write(look.placement, look.index, wanted.changed(proposal.layers))
 
     async def _send(self, look: Look, group: Group, layers: tuple[LayerSlots, ...]) -> None:
-        version = max(group.highest, self.memory.sent) + 1
+        version = max(group.highest, self._memory.sent) + 1
         deadline = float(look.spec.limits.progress_deadline_seconds)
         order = ExpertOrder(
             instance=look.instance, epoch=group.epoch, version=version, layers=layers, deadline_seconds=deadline
         )
         if await self._routes.order(look.host, look.token, order):
-            self.memory.sent, self.memory.sent_at = version, self._clock.monotonic()
+            self._memory.sent, self._memory.sent_at = version, self._clock.monotonic()
+
+    def _with_map(self, now: InstancePlacement, look: Look) -> InstancePlacement:
+        """The instance with the name of its map."""
+        if look.spec.map_ref is not None:
+            return now.model_copy(update={"map_ref": look.spec.map_ref.name, "map_shards": 1})
+        name = map_name(look.placement["metadata"]["name"], look.index)
+        shards = self._maps.shards(look.placement, look.index)
+        return now.model_copy(update={"map_ref": name, "map_shards": shards})
 
     def _told(self, look: Look) -> list[PlacementEvent]:
         return [PlacementEvent.model_validate(one) for one in look.placement.get("status", {}).get("history") or ()]
@@ -297,8 +242,3 @@ class ExpertInstance:
                 predicted=percent(proposal.predicted) if proposal else now.imbalance.predicted,
             )
         )
-
-
-def _with_map(now: InstancePlacement, look: Look, wanted: Map) -> InstancePlacement:
-    name = look.placement["metadata"]["name"]
-    return now.model_copy(update={"map_ref": map_name(name, look.index), "map_shards": len(wanted.dump())})

@@ -13,19 +13,24 @@ class ExpertMaps:
 
     def __init__(self, store: Store, cluster: Cluster) -> None:
         self._store, self._cluster = store, cluster
+        self._parsed: dict[tuple[str, int], tuple[list[str], Map | None]] = {}  # by uid of the placement, and replica
 
     def written(self, placement: Object, index: int) -> Map | None:
         """What was written for an instance last; None where there is nothing, or somebody spoiled it."""
-        documents = []
-        for shard in range(MOST_SHARDS):
-            stored = self._shard(placement, index, shard)
-            if stored is None or not stored.get("data", {}).get(KEY):
-                break
-            documents.append(stored["data"][KEY])
-        try:
-            return Map.parse(documents)
-        except BadMap:
-            return None
+        documents = self._documents(placement, index)
+        key = placement["metadata"]["uid"], index
+        known = self._parsed.get(key)
+        if known is None or known[0] != documents:
+            known = self._parsed[key] = documents, _parsed(documents)
+        return known[1]
+
+    def shards(self, placement: Object, index: int) -> int:
+        """ConfigMaps that hold an instance's map."""
+        return len(self._documents(placement, index))
+
+    def forget(self, uid: str, index: int) -> None:
+        """Drops what is remembered of an instance that is gone."""
+        self._parsed.pop((uid, index), None)
 
     def given(self, placement: Object, name: str) -> Map:
         """What a user wants. Raises BadMap. The operator sees ConfigMaps with its label only."""
@@ -46,6 +51,22 @@ class ExpertMaps:
             await self._cluster.delete("ConfigMap", stale)
         return map_
 
+    def _documents(self, placement: Object, index: int) -> list[str]:
+        documents: list[str] = []
+        for shard in range(MOST_SHARDS):
+            stored = self._shard(placement, index, shard)
+            if stored is None or not stored.get("data", {}).get(KEY):
+                break
+            documents.append(stored["data"][KEY])
+        return documents
+
     def _shard(self, placement: Object, index: int, shard: int) -> Object | None:
         metadata = placement["metadata"]
         return self._store.get("ConfigMap", metadata["namespace"], map_name(metadata["name"], index, shard))
+
+
+def _parsed(documents: list[str]) -> Map | None:
+    try:
+        return Map.parse(documents)
+    except BadMap:
+        return None

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 
 from xdeepserve_operator.api import names
 from xdeepserve_operator.api.v1alpha1.experts import ExpertPlacementSpec, InstancePlacement, PlacementEvent
-from xdeepserve_operator.controllers.expert_instance import ExpertInstance, ExpertRoutes, Look
+from xdeepserve_operator.controllers.expert_ear import ExpertRoutes, Look
+from xdeepserve_operator.controllers.expert_instance import ExpertInstance
 from xdeepserve_operator.controllers.expert_maps import ExpertMaps
 from xdeepserve_operator.controllers.fleet import Fleet
 from xdeepserve_operator.controllers.objects import announce, leaving, refuse
@@ -149,6 +150,7 @@ class ExpertPlacementReconciler:
         for key in list(self._instances):
             if key[0] not in alive or (key[0] == uid and key[1] not in present):
                 del self._instances[key]
+                self._maps.forget(*key)
 
 
 def _request(placement: Object) -> str:

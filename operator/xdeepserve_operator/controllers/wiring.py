@@ -9,7 +9,7 @@ import asyncio
 from xdeepserve_operator.api import names
 from xdeepserve_operator.controllers.admission import Admission
 from xdeepserve_operator.controllers.dpgroup import DPGroupReconciler
-from xdeepserve_operator.controllers.expert_instance import ExpertRoutes
+from xdeepserve_operator.controllers.expert_ear import ExpertRoutes
 from xdeepserve_operator.controllers.expertplacement import ExpertPlacementReconciler
 from xdeepserve_operator.controllers.faultinjection import FaultInjectionReconciler
 from xdeepserve_operator.controllers.fleet import Fleet

@@ -118,6 +118,16 @@ async def test_an_operator_that_restarts_in_any_phase_goes_on(after: int) -> Non
     assert world.instance.slots[LAYERS[0]] != PLAIN
 
 
+async def test_a_change_that_an_epoch_cut_off_begins_anew() -> None:
+    world = ExpertWorld()
+    world.instance.count()
+    await world.look()
+    world.instance.new_epoch(plain=True)
+    await world.settle()
+    assert [order.epoch for order in world.instance.orders] == [1, 2]
+    assert world.instance.slots[LAYERS[0]] != PLAIN
+
+
 async def test_what_is_known_stays_while_nobody_is_heard() -> None:
     world = ExpertWorld(limits={"layersPerStep": 1})
     world.instance.count()
@@ -168,13 +178,15 @@ async def test_an_operator_that_is_killed_at_any_write_loses_no_map(writes: int)
     assert world.status.instances[0].swap_phase == "Idle"
 
 
-async def test_a_map_is_not_lost_when_an_epoch_begins_with_the_plain_placement() -> None:
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_a_map_is_not_lost_when_an_epoch_begins_with_the_plain_placement(restarted: bool) -> None:
     world = ExpertWorld()
     world.instance.count()
     await world.settle()
     wanted = dict(world.instance.slots)
     world.instance.new_epoch(plain=True)
-    world.start_operator()
+    if restarted:
+        world.start_operator()
     await world.settle()
     assert world.instance.slots == wanted
     assert world.instance.state.version > 0
