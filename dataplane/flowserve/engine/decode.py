@@ -61,7 +61,7 @@ class Decode:
 
     def deliver(self, sequence: Sequence) -> None:
         index, reason = sequence.delivered, sequence.finish_reason(self._ends)
-        tokens, logprobs = sequence.tokens[index - sequence.answered :], sequence.logprobs[index:]
+        tokens, logprobs = sequence.tokens[len(sequence.request.prompt) + index :], sequence.logprobs[index:]
         self._send(
             Tokens(
                 key=sequence.key,
