@@ -58,6 +58,7 @@ def engine_config(name: str, instance: str, rank: int, spec: TaskExecutorSpec, d
             kv_block_tokens=spec.tuning.kv_block_tokens,
             kv_blocks=spec.tuning.kv_blocks,
             max_ranks=spec.parallelism.dp,
+            kv_cache_dtype="int8" if spec.model.kv_cache_dtype == "INT8" else "float32",
             speculative_tokens=spec.model.speculative.tokens if spec.model.speculative else 0,
         ),
         host=POD_IP,

@@ -123,9 +123,18 @@ def test_an_engine_gets_its_configuration() -> None:
         3,
     )
     assert (parsed.model_name, parsed.model_uri) == ("tiny", "file:///models/tiny")
-    assert parsed.limits.speculative_tokens == 0
+    assert (parsed.limits.speculative_tokens, parsed.limits.kv_cache_dtype) == (0, "float32")
     limits = parsed.limits
     assert (limits.max_context_tokens, limits.max_batch, limits.kv_blocks, limits.max_ranks) == (2048, 5, 77, 4)
+
+
+def test_drafts_and_the_form_of_kv_are_the_models() -> None:
+    model = SPEC.model.model_validate(
+        EXECUTOR["spec"]["model"] | {"speculative": {"tokens": 2}, "kvCacheDtype": "INT8"}
+    )
+    pod = engine_pod(EXECUTOR, SPEC.model_copy(update={"model": model}), group(), "s", IMAGE)
+    limits = EngineConfig.model_validate_json(config(pod)).limits
+    assert (limits.speculative_tokens, limits.kv_cache_dtype) == (2, "int8")
 
 
 def test_an_engine_runs_on_its_server_with_its_dies() -> None:

@@ -65,6 +65,10 @@ class ModelSource(ApiModel):
     max_context_tokens: int = Field(
         default=4096, ge=16, le=1048576, description="Longest prompt plus answer, in tokens."
     )
+    kv_cache_dtype: Literal["Float32", "INT8"] = Field(
+        default="Float32",
+        description="How KV is kept; INT8 takes a third of the memory and rounds all but rotary keys.",
+    )
     speculative: Speculation | None = Field(
         default=None, description="Speculative decoding; without it, one token an iteration. Answers are the same."
     )
