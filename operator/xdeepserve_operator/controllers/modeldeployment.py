@@ -27,7 +27,7 @@ from xdeepserve_operator.planner.serving import (
 )
 from xdeepserve_operator.planner.traffic import Entrance, targets
 from xdeepserve_operator.resources import children
-from xdeepserve_operator.resources.executor import replicas_to_ask, task_executor
+from xdeepserve_operator.resources.executor import executor_spec, leftovers, replicas_to_ask, task_executor
 from xdeepserve_operator.resources.frontend import frontend_deployment, frontend_labels, frontend_service
 from xdeepserve_operator.resources.settings import EngineImage
 
@@ -92,6 +92,8 @@ class ModelDeploymentReconciler:
                     await self._cluster.scale(executor, replicas)
                 body = task_executor(deployment, spec, role, create=False)
                 executor = await self._cluster.apply("TaskExecutor", body)
+                if extra := leftovers(executor, executor_spec(deployment, spec, role)):
+                    executor = await self._cluster.strip("TaskExecutor", executor, extra)
             roles.append(RoleView(role.name, role.type, executor))
         wanted = {children.executor_name(name, role.name) for role in spec.roles}
         for executor in self._store.list("TaskExecutor", namespace, {names.LABEL_DEPLOYMENT: name}):

@@ -4,7 +4,7 @@ Objects are plain dicts as the API server sends them, with ``apiVersion`` and ``
 one in place.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple, Protocol
 
@@ -42,6 +42,9 @@ class Cluster(Protocol):
 
     async def create(self, kind: str, body: Object) -> Object:
         """Creates; when the name is taken, returns what holds it. Fields created so are not owned by ``apply``."""
+
+    async def strip(self, kind: str, obj: Object, fields: Sequence[str]) -> Object:
+        """Takes fields away from this very state of the object, by JSON pointer, whoever owns them."""
 
     async def update_status(self, kind: str, obj: Object, status: Object) -> None:
         """Makes the fields of ``status``, and of conditions those types, be so; skipped when they are."""

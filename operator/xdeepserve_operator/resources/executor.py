@@ -5,7 +5,7 @@ annotation remembers what the ModelDeployment last asked for, so that only a cha
 ``kubectl scale`` is never fought.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from xdeepserve_operator.api import names
@@ -17,12 +17,10 @@ from xdeepserve_operator.resources import children
 from xdeepserve_operator.resources.metadata import child_metadata, deployment_labels
 
 
-def task_executor(
-    deployment: Mapping[str, Any], spec: ModelDeploymentSpec, role: Role, *, create: bool
-) -> dict[str, Any]:
-    """The TaskExecutor, with ``replicas`` only when it is being created."""
+def executor_spec(deployment: Mapping[str, Any], spec: ModelDeploymentSpec, role: Role) -> TaskExecutorSpec:
+    """What the role makes of its TaskExecutor."""
     name = deployment["metadata"]["name"]
-    wanted = TaskExecutorSpec(
+    return TaskExecutorSpec(
         role=role.type,
         chips=role.chips,
         superpod_ref=spec.superpod_ref,
@@ -38,7 +36,15 @@ def task_executor(
         priority=spec.priority,
         gang=Gang(name=name, members=len(spec.roles), timeout_seconds=spec.gang_timeout_seconds),
         control_token_secret_ref=LocalReference(name=children.control_secret_name(name)),
-    ).to_wire()
+    )
+
+
+def task_executor(
+    deployment: Mapping[str, Any], spec: ModelDeploymentSpec, role: Role, *, create: bool
+) -> dict[str, Any]:
+    """The TaskExecutor, with ``replicas`` only when it is being created."""
+    name = deployment["metadata"]["name"]
+    wanted = executor_spec(deployment, spec, role).to_wire()
     if not create:
         del wanted["replicas"]
     return {
@@ -53,6 +59,23 @@ def task_executor(
         ),
         "spec": wanted,
     }
+
+
+def leftovers(executor: Mapping[str, Any], wanted: TaskExecutorSpec) -> list[str]:
+    """JSON pointers to what a TaskExecutor still has and is to have no more.
+
+    Whoever created a field owns it beside those who apply it later, so leaving it out of what is applied does not take
+    it away. Only what ``wanted`` knows and leaves out is meant: a newer API may have fields with defaults of its own.
+    """
+
+    def absent(value: Any, stored: Any, path: str) -> Iterator[str]:
+        if value is None and stored is not None:
+            yield path
+        elif isinstance(value, dict) and isinstance(stored, dict):
+            for field, inner in value.items():
+                yield from absent(inner, stored.get(field), f"{path}/{field}")
+
+    return list(absent(wanted.model_dump(by_alias=True, mode="json"), executor["spec"], "/spec"))
 
 
 def replicas_to_ask(executor: Mapping[str, Any], role: Role) -> int | None:

@@ -10,7 +10,7 @@ Every answer goes into the store at once: a reconciler reads its own writes.
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -110,6 +110,16 @@ class Writer:
                 stored = await self._api.create(resource, document)
         except AlreadyExists:
             stored = await self._api.get(resource, metadata["name"], metadata.get("namespace"))
+        self._keep(kind, stored)
+        return stored
+
+    async def strip(self, kind: str, obj: Object, fields: Sequence[str]) -> Object:
+        """Takes fields away, unless the object has changed meanwhile."""
+        metadata = obj["metadata"]
+        known = {"op": "test", "path": "/metadata/resourceVersion", "value": metadata["resourceVersion"]}
+        steps = [known, *({"op": "remove", "path": field} for field in fields)]
+        async with self._fenced():
+            stored = await self._api.patch(RESOURCES[kind], metadata["name"], steps, metadata.get("namespace"))
         self._keep(kind, stored)
         return stored
 

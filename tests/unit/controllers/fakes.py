@@ -8,7 +8,7 @@ and statuses of our kinds are checked against their types, since the real server
 
 import itertools
 import pickle
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -96,6 +96,18 @@ class FakeApi:
             return current
         self._before_write("create", kind, metadata["name"])
         return self.add(kind, body)
+
+    async def strip(self, kind: str, obj: Object, fields: Sequence[str]) -> Object:
+        def remove(edited: Object) -> None:
+            for field in fields:
+                *path, last = field.strip("/").split("/")
+                holder = edited
+                for part in path:
+                    holder = holder[part]
+                del holder[last]
+
+        assert self.objects[_key(obj)]["metadata"]["resourceVersion"] == obj["metadata"]["resourceVersion"]
+        return self.edit(obj, remove, verb="strip")
 
     async def update_status(self, kind: str, obj: Object, status: Object) -> None:
         current = self.get(kind, obj["metadata"].get("namespace"), obj["metadata"]["name"])

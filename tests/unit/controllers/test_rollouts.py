@@ -317,3 +317,22 @@ def revisions(world: World) -> list[manifests.Object]:
     """The deployment's own, by number."""
     found = world.api.list("ControllerRevision", NAMESPACE, {names.LABEL_DEPLOYMENT: "chat"})
     return sorted((one for one in found if "roles" in one["data"]), key=lambda one: one["revision"])
+
+
+async def test_what_the_spec_no_longer_has_goes_from_the_executors_too() -> None:
+    """They were created with it, and what is created with an object outlives an apply that leaves it out."""
+    world = World()
+    world.api.add("SuperPod", manifests.superpod())
+    drafting = manifests.deployment()
+    drafting["spec"]["model"]["speculative"] = {"method": "MTP", "tokens": 1}
+    world.api.add("ModelDeployment", drafting)
+    await world.settle()
+    old = world.get("TaskExecutor", "chat-decode")
+    assert old["spec"]["model"]["speculative"] == {"method": "MTP", "tokens": 1}
+    edit(world, lambda obj: obj["spec"]["model"].pop("speculative"))
+    await world.settle()
+    new = world.get("TaskExecutor", "chat-decode")
+    assert "speculative" not in new["spec"]["model"]
+    assert new["status"]["currentRevision"] != old["status"]["currentRevision"]
+    assert new["spec"]["replicas"] == 1
+    assert world.ready("ModelDeployment", "chat")[0]
