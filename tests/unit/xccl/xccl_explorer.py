@@ -9,7 +9,8 @@ values it holds there.
 Not every order makes a difference. An access to words that no other process writes (nor reads, if it is a write) can
 be made at once: whatever the others do comes out the same before and after it (a persistent set of one, in the terms of
 partial-order reduction). Which words these are is learnt: the search starts with what earlier ones have seen, notes
-what is accessed, and is repeated until it sees nothing new. A load that is repeated is a wait, and never made at once.
+what is accessed, and is repeated until it sees nothing new. A load that is repeated is a wait: it is never made at once,
+and while its word stays as it was, somebody else goes on.
 
 A protocol is right when every schedule ends, ends right, and can always still end (no deadlock, no livelock).
 """
@@ -227,25 +228,26 @@ class _Run:
         self._memory = {id(memory): number for number, memory in enumerate(world.memories)}
         self._next: dict[int, Access] = {}
         self._before: dict[int, Access | None] = {}
+        self._looked_at: dict[int, bytes] = {}
         self._results: dict[int, Any] = {}
         self.schedule: tuple[int, ...] = ()
         for process in range(len(world.processes)):
-            self._step(process)
-        self._settle()
+            self._go(process)
         for process in schedule:
             self.advance(process)
 
     def runnable(self) -> list[int]:
-        return list(self._next)
+        """Who can go on; only if nobody can, those who would look again at what has not changed."""
+        return [process for process in self._next if not self._in_vain(process)] or list(self._next)
 
     def advance(self, process: int) -> None:
         self.schedule += (process,)
-        self._step(process)
-        self._settle()
+        self._go(process)
 
-    def _settle(self) -> None:
-        """Make all accesses whose order makes no difference."""
-        while (process := next(filter(self._alone, self._next), None)) is not None:
+    def _go(self, process: int) -> None:
+        """Let `process` make its access, and those behind it whose order makes no difference."""
+        self._step(process)
+        while process in self._next and self._alone(process):
             self._step(process)
 
     def _alone(self, process: int) -> bool:
@@ -253,10 +255,19 @@ class _Run:
         waits = access == self._before[process]
         return not waits and self._known.private(process, self._memory[access.buffer], access)
 
+    def _in_vain(self, process: int) -> bool:
+        access = self._next[process]
+        return access == self._before[process] and self._words(access) == self._looked_at[process]
+
+    def _words(self, access: Access) -> bytes:
+        memory = self._world.memories[self._memory[access.buffer]]
+        return bytes(memory[access.first * _WORD : (access.last + 1) * _WORD])
+
     def _step(self, process: int) -> None:
         """Let `process` make its access and go on to its next."""
         made = self._before[process] = self._next.pop(process, None)
         if made is not None:
+            self._looked_at[process] = self._words(made)
             self._seen.note(process, self._memory[made.buffer], made)
         ExploredMemory.announced = None
         ExploredMemory.process = process
@@ -292,7 +303,8 @@ def _position(process: Any) -> Hashable:
     looked_at: dict[int, Hashable] = {}
     while isinstance(process, Generator):
         if frame := getattr(process, "gi_frame", None):
-            held = tuple((name, _frozen(value, looked_at)) for name, value in frame.f_locals.items())
+            variables = frame.f_locals  # in the order in which they were bound when this was first looked at
+            held = tuple((name, _frozen(variables[name], looked_at)) for name in sorted(variables))
             frames.append((frame.f_code.co_qualname, frame.f_lasti, held))
         process = getattr(process, "gi_yieldfrom", None)
     return tuple(frames)
