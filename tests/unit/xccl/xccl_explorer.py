@@ -9,8 +9,8 @@ values it holds there.
 Not every order makes a difference. An access to words that no other process writes (nor reads, if it is a write) can
 be made at once: whatever the others do comes out the same before and after it (a persistent set of one, in the terms of
 partial-order reduction). Which words these are is learnt: the search starts with what earlier ones have seen, notes
-what is accessed, and is repeated until it sees nothing new. A load that is repeated is a wait: it is never made at once,
-and while its word stays as it was, somebody else goes on.
+what is accessed, and is repeated until it sees nothing new. A load that is repeated is a wait: it is never made at
+once, and while its word stays as it was, somebody else goes on.
 
 A protocol is right when every schedule ends, ends right, and can always still end (no deadlock, no livelock).
 """
