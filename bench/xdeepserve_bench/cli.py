@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-NAMES = ("quickstart", "model", "control-plane", "eplb", "xccl", "start-up")
+NAMES = ("quickstart", "model", "control-plane", "eplb", "xccl", "start-up", "rollout")
 
 Quick = Annotated[bool, typer.Option(help="Fewer runs, for a first impression.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
