@@ -97,6 +97,7 @@ class _Trees:
         facts = {
             "role": spec["role"],
             "serving": f"{status.get('readyReplicas', 0)}/{spec.get('replicas', 0)}",
+            "warm": status.get("warm", 0),
             "spread": f"dp {wide.get('dp', 1)}, tp {wide.get('tp', 1)}, ep {wide.get('ep', 1)}",
         }
         below = [self._instance(_name(obj), number, told.get(number), replicas[number]) for number in numbers]

@@ -93,3 +93,10 @@ def test_a_group_that_says_nothing_is_as_its_instance():
         (tree,) = trees(World([], [world.executor("wide", dp=1, ready=ready)], [silent], []))
         group = tree.children[0].children[0]
         assert (group.ready, group.reason) == ((True, "Joined") if ready else (None, ""))
+
+
+def test_engines_that_wait_are_counted_and_none_is_not_mentioned():
+    waiting = world.executor("wide", dp=1)
+    waiting["status"]["warm"] = 3
+    told = ["\n".join(lines(trees(World([], [one], [], []))[0])) for one in (waiting, world.executor("wide", dp=1))]
+    assert ["warm=3" in told[0], "warm" in told[1]] == [True, False]
