@@ -28,7 +28,7 @@ CLUSTER_WIDE = {
     (SERVING, "taskexecutors/finalizers"): {"update"},
     (SERVING, "dpgroups/finalizers"): {"update"},
     (SERVING, "expertplacements/finalizers"): {"update"},
-    ("", "pods"): OWN | {"deletecollection"},
+    ("", "pods"): OWN,
     ("", "services"): {"create", "patch"},
     ("apps", "deployments"): READ | {"create", "patch"},
     ("apps", "controllerrevisions"): OWN,

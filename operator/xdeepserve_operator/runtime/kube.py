@@ -22,7 +22,7 @@ from xdeepserve_operator.runtime.resources import Resource
 
 Object = dict[str, Any]
 PAGE = 500
-DELETED_PAGE = 100  # objects that one request deletes: it must end while the Lease holds
+DELETED_PAGE = 16  # objects that one request deletes: it must end while the Lease holds
 METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 TIMEOUT = aiohttp.ClientTimeout(total=30)
 BUSY_TRIES = 5
