@@ -5,6 +5,7 @@ import os
 import random
 import secrets
 import sys
+import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -59,10 +60,13 @@ class Instance:
 
 
 class Fleet:
-    """All processes of one run; their memory and logs lie in ``directory``."""
+    """All processes of one run; their memory lies in ``shared``, their logs in ``directory``."""
 
-    def __init__(self, directory: Path, checkpoint: Path, session: aiohttp.ClientSession, token: str) -> None:
-        self._directory, self._checkpoint, self._session, self._token = directory, checkpoint, session, token
+    def __init__(
+        self, directory: Path, shared: Path, checkpoint: Path, session: aiohttp.ClientSession, token: str
+    ) -> None:
+        self._directory, self._shared, self._checkpoint = directory, shared, checkpoint
+        self._session, self._token = session, token
         self._processes: list[asyncio.subprocess.Process] = []
 
     async def instance(self, name: str, role: Role, ranks: int, limits: Limits) -> Instance:
@@ -155,7 +159,7 @@ class Fleet:
             **os.environ,
             CONFIG_VARIABLE: config.model_dump_json(),
             TOKEN_VARIABLE: self._token,
-            "XCCL_SHM_DIR": str(self._directory / "shm"),
+            "XCCL_SHM_DIR": str(self._shared),
             "OPENBLAS_NUM_THREADS": "1",
         }
         with (self._directory / f"{module}-{len(self._processes)}.log").open("wb") as log:
@@ -195,16 +199,20 @@ class Fleet:
 
 @asynccontextmanager
 async def fleet(directory: Path, checkpoint: Path) -> AsyncIterator[Fleet]:
-    """A fleet that is gone at the end, its memory too."""
+    """A fleet that is gone at the end, its memory too; logs lie in ``directory``.
+
+    Memory that a disk stands behind would be written to it while tokens wait, so it is a folder of its own.
+    """
     token = secrets.token_hex(16)
     headers: dict[str, Any] = {"Authorization": f"Bearer {token}"}
     async with AsyncExitStack() as stack:
+        shared = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="xdeepserve-bench-", dir="/dev/shm")))
         connector = aiohttp.TCPConnector(limit=0)
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=5)
         session = await stack.enter_async_context(
             aiohttp.ClientSession(headers=headers, connector=connector, timeout=timeout)
         )
-        found = Fleet(directory, checkpoint, session, token)
+        found = Fleet(directory, shared, checkpoint, session, token)
         stack.push_async_callback(found.stop)
         yield found
 
