@@ -36,7 +36,7 @@ def run(*, quick: bool) -> list[Measure]:
 
 
 async def _measured(directory: Path, checkpoint: Path, *, quick: bool) -> list[Measure]:
-    tokens, rounds, batches = (400, 2, (2, 16)) if quick else (600, 3, (1, 2, 4, 8, 16))
+    tokens, rounds, batches = (400, 2, (2, 32)) if quick else (600, 3, (1, 4, 8, 16, 32))
     async with fleet(directory, checkpoint) as processes:
         session = Session(
             processes,
@@ -97,8 +97,19 @@ async def _measured(directory: Path, checkpoint: Path, *, quick: bool) -> list[M
         Measure(f"live EP{RANKS}: a swap, from order to enabled", seconds, "s", len(gaps)),
         Measure(f"live EP{RANKS}: weights moved", swap.nbytes / 2**20, "MiB"),
         *pace,
+        Measure(f"live EP{RANKS}: sequences a rank from which balancing pays, 0 for none", _pays(found), "sequences"),
         Measure("live: counting behind the gates, of an iteration", _counting() / usual, "share", bar=COUNTING),
     ]
+
+
+def _pays(found: dict[tuple[str, int], float]) -> int:
+    """The smallest batch from which on iterations are shorter when balanced; 0 if there is none."""
+    paying = 0
+    for batch in sorted({batch for _, batch in found}, reverse=True):
+        if found["balanced", batch] >= found["plain", batch]:
+            break
+        paying = batch
+    return paying
 
 
 def _span(wave: Wave, seconds: float) -> tuple[float, float]:
