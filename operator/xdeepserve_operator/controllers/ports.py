@@ -55,8 +55,8 @@ class Cluster(Protocol):
     async def delete(self, kind: str, obj: Object, *, grace_seconds: int | None = None) -> None:
         """Deletes this very object (by uid); absent is fine."""
 
-    async def delete_all(self, kind: str, namespace: str, labels: Mapping[str, str]) -> None:
-        """Deletes all objects of a kind that carry all ``labels``, in few requests."""
+    async def delete_all(self, kind: str, namespace: str, labels: Mapping[str, str], fields: Mapping[str, str]) -> None:
+        """Deletes all objects of a kind with all these labels and fields, in few requests."""
 
     async def token(self, namespace: str, secret_name: str, owner: Object) -> str:
         """The control token in a Secret, made on first use; ValueError when the Secret has none."""

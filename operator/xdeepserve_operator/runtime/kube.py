@@ -270,16 +270,21 @@ class KubeApi:
             return
 
     async def delete_collection(
-        self, resource: Resource, namespace: str, labels: Mapping[str, str], more: str = ""
+        self,
+        resource: Resource,
+        namespace: str,
+        labels: Mapping[str, str],
+        fields: Mapping[str, str],
+        more: str = "",
     ) -> str | None:
-        """Deletes a page of the objects with all ``labels``, in the background; what to pass as ``more`` for the next.
+        """Deletes a page of the objects with these labels and fields; what to pass as ``more`` for the next page.
 
         None after the last page. ValueError without labels: nobody means everything.
         """
         if not labels:
             raise ValueError(f"a deletion of all {resource.plural} of {namespace} was asked for")
-        selector = ",".join(f"{name}={value}" for name, value in labels.items())
-        query = _query(labelSelector=selector, limit=str(DELETED_PAGE), **{"continue": more})
+        chosen = {"labelSelector": _selector(labels), "fieldSelector": _selector(fields)}
+        query = _query(limit=str(DELETED_PAGE), **chosen, **{"continue": more})
         answer = await self._object(
             "deletecollection",
             "DELETE",
@@ -308,6 +313,10 @@ def default_namespace(kubeconfig: Path | None = None, context: str | None = None
 
 def _query(**words: str) -> dict[str, str]:
     return {word: value for word, value in words.items() if value}
+
+
+def _selector(values: Mapping[str, str]) -> str:
+    return ",".join(f"{name}={value}" for name, value in values.items())
 
 
 def _seconds(header: str | None) -> float | None:

@@ -140,9 +140,11 @@ class FakeApi:
         self._before_write("delete", kind, obj["metadata"]["name"])
         self._doomed[uid] = {"kind": kind, "obj": current, "grace": grace_seconds}
 
-    async def delete_all(self, kind: str, namespace: str, labels: Mapping[str, str]) -> None:
+    async def delete_all(self, kind: str, namespace: str, labels: Mapping[str, str], fields: Mapping[str, str]) -> None:
+        assert fields.keys() == {"spec.nodeName"}
         for obj in self.list(kind, namespace, labels):
-            await self.delete(kind, obj)
+            if obj["spec"].get("nodeName", "") == fields["spec.nodeName"]:
+                await self.delete(kind, obj)
 
     async def token(self, namespace: str, secret_name: str, owner: Object) -> str:
         if (namespace, secret_name) not in self._tokens:

@@ -76,17 +76,17 @@ async def test_a_collection_is_deleted_by_label_and_page_by_page(server: ApiServ
     monkeypatch.setattr(kube, "DELETED_PAGE", 10)
     for number in range(50):
         server.put(PODS, pod(f"p{number:02}", app="a" if number % 2 else "b"))
-    more = await api.delete_collection(PODS, "n", {"app": "a"})
+    more = await api.delete_collection(PODS, "n", {"app": "a"}, {})
     assert len(server.objects) == 40
     while more:
-        more = await api.delete_collection(PODS, "n", {"app": "a"}, more)
+        more = await api.delete_collection(PODS, "n", {"app": "a"}, {}, more)
     assert [name for _, _, name in sorted(server.objects)] == [f"p{number:02}" for number in range(0, 50, 2)]
     assert len(server.writes_to("pods")) == 3
 
 
 async def test_nobody_deletes_everything(server: ApiServer, api: KubeApi):
     with pytest.raises(ValueError, match="all pods of n"):
-        await api.delete_collection(PODS, "n", {})
+        await api.delete_collection(PODS, "n", {}, {})
     assert server.requests == []
 
 
