@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from xdeepserve_operator.api import names
+from xdeepserve_operator.controllers.objects import label
 from xdeepserve_operator.controllers.ports import Cluster, Engines, Object, Store
 from xdeepserve_operator.controllers.snapshot import Executor, groups_of, pods_of, servers_of
 from xdeepserve_operator.planner import warm
@@ -38,6 +39,8 @@ class WarmEngines:
 
     async def adopt(self, executor: Executor, group: Object) -> bool:
         """Makes a waiting engine on the DPGroup's server be the group; False when there is none that wants to."""
+        if not self._any_on(group["spec"]["node"], executor):
+            return False
         name, revision = group["metadata"]["name"], group["spec"]["revision"]
         template = executor.template(revision)
         pod = warm.engaged(groups_of(self._store, executor), pods_of(self._store, executor)).get(name)
@@ -86,6 +89,12 @@ class WarmEngines:
     def _body(self, executor: Executor, template: Template, revision: str, name: str, node: str) -> Object:
         image = replace(self._image, name=template.image)
         return warm_pod(executor.obj, template.spec, revision, name, node, executor.token_secret, image)
+
+    def _any_on(self, node: str, executor: Executor) -> bool:
+        """Whether a warm engine is there at all; asked for every group of hundreds, so it must not look at them all."""
+        warm_pods = self._store.list("Pod", executor.namespace, {names.LABEL_COMPONENT: names.COMPONENT_WARM})
+        mine = (pod for pod in warm_pods if label(pod, names.LABEL_EXECUTOR) == executor.name)
+        return any(pod["spec"].get("nodeName") == node for pod in mine)
 
     def _hungry(self, executor: Executor) -> bool:
         """Whether anybody in the SuperPod waits for dies."""

@@ -82,18 +82,18 @@ def interested(store: Store, kind: str, obj: Object) -> list[Key]:
     if kind == "SuperPod":
         keys += _executors_in(store, {name})
     elif kind == "TaskExecutor":
-        keys += _labelled(obj, ("ModelDeployment", names.LABEL_DEPLOYMENT))
+        keys += _labelled(store, obj, ("ModelDeployment", names.LABEL_DEPLOYMENT))
         injections = (one["metadata"] for one in store.list("FaultInjection"))
         keys += [Key("FaultInjection", one["namespace"], one["name"]) for one in injections]
         keys += _gang_of(store, obj)
     elif kind == "DPGroup":
-        keys += _labelled(obj, ("TaskExecutor", names.LABEL_EXECUTOR))
+        keys += _labelled(store, obj, ("TaskExecutor", names.LABEL_EXECUTOR))
         if store.get(kind, namespace, name) is None:  # its dies are free now, if its pod went before it
             keys += _room_on(store, obj["spec"]["node"])
     elif kind == "Pod":
-        keys += _labelled(obj, ("TaskExecutor", names.LABEL_EXECUTOR), ("DPGroup", names.LABEL_GROUP))
+        keys += _labelled(store, obj, ("TaskExecutor", names.LABEL_EXECUTOR), ("DPGroup", names.LABEL_GROUP))
         if label(obj, names.LABEL_COMPONENT) == names.COMPONENT_FRONTEND:
-            keys += _labelled(obj, ("ModelDeployment", names.LABEL_DEPLOYMENT))
+            keys += _labelled(store, obj, ("ModelDeployment", names.LABEL_DEPLOYMENT))
         if dies_requested(obj):
             keys += _room_on(store, obj.get("spec", {}).get("nodeName") or "")
     elif kind == "Node":
@@ -101,14 +101,14 @@ def interested(store: Store, kind: str, obj: Object) -> list[Key]:
         keys += [Key("SuperPod", None, superpod) for superpod in sorted(superpods)]
         keys += _executors_in(store, superpods)
     elif kind == "Deployment":
-        keys += _labelled(obj, ("ModelDeployment", names.LABEL_DEPLOYMENT))
+        keys += _labelled(store, obj, ("ModelDeployment", names.LABEL_DEPLOYMENT))
     return list(dict.fromkeys(keys))
 
 
-def _labelled(obj: Object, *owners: tuple[str, str]) -> list[Key]:
-    """Keys of the owners that an object's labels name."""
-    namespace = obj["metadata"].get("namespace")
-    return [Key(kind, namespace, label(obj, by)) for kind, by in owners if label(obj, by)]
+def _labelled(store: Store, obj: Object, *owners: tuple[str, str]) -> list[Key]:
+    """Keys of the owners that an object's labels name; one that is gone is not told how each of its children goes."""
+    keys = [Key(kind, obj["metadata"].get("namespace"), label(obj, by)) for kind, by in owners if label(obj, by)]
+    return [key for key in keys if store.get(*key) is not None]
 
 
 def _room_on(store: Store, node: str) -> list[Key]:

@@ -11,11 +11,11 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from xdeepserve_operator.api.names import LABEL_DEPLOYMENT, LABEL_EXECUTOR, LABEL_GROUP
+from xdeepserve_operator.api.names import LABEL_COMPONENT, LABEL_DEPLOYMENT, LABEL_EXECUTOR, LABEL_GROUP
 
 Object = dict[str, Any]
 Key = tuple[str, str]  # (namespace, name); namespace "" for cluster-wide objects
-INDEXED_LABELS = (LABEL_GROUP, LABEL_EXECUTOR, LABEL_DEPLOYMENT)
+INDEXED_LABELS = (LABEL_GROUP, LABEL_EXECUTOR, LABEL_DEPLOYMENT, LABEL_COMPONENT)  # the finest first
 TOMBSTONES = 20_000
 
 
