@@ -22,6 +22,7 @@ from xdeepserve_cluster.progress import Progress
 AGENT_GRACE_S = 10.0
 OTHERS_GRACE_S = 2.0
 CONTROL_PLANE_GRACE_S = 3.0
+KILL_ROUNDS = 5
 
 
 def down(name: str = "demo", *, root: Path | None = None, progress: Progress | None = None) -> bool:
@@ -50,7 +51,7 @@ def down(name: str = "demo", *, root: Path | None = None, progress: Progress | N
 def _stop_everything(layout: Layout) -> None:
     recorded = _recorded(layout)
     survivors = processes.stop([recorded.pop("agent")], AGENT_GRACE_S) if "agent" in recorded else []
-    survivors += processes.stop(_marked(layout) - set(recorded.values()), OTHERS_GRACE_S)
+    survivors += _stop_marked(layout, {*recorded.values(), *survivors})
     # The clients of the API server before it, and it before its store: no log full of refused connections.
     for name in ("kube-scheduler", "kube-controller-manager", "kube-apiserver", "etcd"):
         if name in recorded:
@@ -58,6 +59,17 @@ def _stop_everything(layout: Layout) -> None:
     if survivors := [process for process in survivors if process.alive()]:
         pids = ", ".join(str(process.pid) for process in survivors)
         raise ClusterError(f"processes {pids} do not end, even when killed; {layout.directory} was left in place")
+
+
+def _stop_marked(layout: Layout, spared: set[ProcessId]) -> list[ProcessId]:
+    """Looks again after each round: what a process started while it was being stopped was on no list yet."""
+    survivors: list[ProcessId] = []
+    for grace_s in (OTHERS_GRACE_S, *[0.0] * KILL_ROUNDS):
+        found = _marked(layout) - spared - set(survivors)
+        if not found:
+            break
+        survivors += processes.stop(found, grace_s)
+    return survivors
 
 
 def _marked(layout: Layout) -> set[ProcessId]:

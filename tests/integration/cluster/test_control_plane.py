@@ -101,7 +101,7 @@ kind: Pod
 metadata: {name: stubborn}
 spec:
   containers:
-  - {name: main, image: none, command: [sh, -c, "trap '' TERM; while :; do sleep 1; done"]}
+  - {name: main, image: none, command: [sh, -c, "trap 'sleep 60 &' TERM; while :; do sleep 1; done"]}
 """
 
 
