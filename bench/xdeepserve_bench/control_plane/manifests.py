@@ -63,18 +63,18 @@ def deployment(name: str, superpod: str, groups: int, *, prefill: int = 1, batch
     )
 
 
-def stateful_set(replicas: int) -> Object:
+def stateful_set(name: str, replicas: int) -> Object:
     """The peer: ``replicas`` pods with the containers of an engine pod, started in parallel."""
-    labels = {"app": "peer"}
+    labels = {"app": name}
     spec = _engine_template()
     del spec["affinity"]
     return {
         "apiVersion": "apps/v1",
         "kind": "StatefulSet",
-        "metadata": {"name": "peer", "namespace": PEER},
+        "metadata": {"name": name, "namespace": PEER},
         "spec": {
             "replicas": replicas,
-            "serviceName": "peer",
+            "serviceName": name,
             "podManagementPolicy": "Parallel",
             "selector": {"matchLabels": labels},
             "template": {"metadata": {"labels": labels}, "spec": spec},

@@ -47,14 +47,14 @@ class Comparison:
         return replace(self, up=up, gone=gone)
 
 
-async def peer(hollow: Hollow) -> Comparison:
-    """A StatefulSet of as many pods, up and down."""
+async def peer(hollow: Hollow, name: str) -> Comparison:
+    """A StatefulSet of as many pods, up and down. A name used again would get the hollow servers' late deletions."""
     async with watched(hollow.api, PODS, PEER) as pods:
         began = time.monotonic()
-        await hollow.api.create(STATEFULSETS, stateful_set(GROUPS))
+        await hollow.api.create(STATEFULSETS, stateful_set(name, GROUPS))
         await pods.until(lambda: pods.ready_count() == GROUPS, "all pods of the StatefulSet are Ready", PATIENCE)
         ready, began = time.monotonic() - began, time.monotonic()
-        await hollow.api.delete(STATEFULSETS, "peer", PEER)
+        await hollow.api.delete(STATEFULSETS, name, PEER)
         await pods.until(lambda: not pods.objects, "all pods of the StatefulSet are gone", PATIENCE)
         return Comparison(ready, time.monotonic() - began)
 

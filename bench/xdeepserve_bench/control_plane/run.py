@@ -40,18 +40,21 @@ async def _run(plan: Plan) -> Report:
     with tempfile.TemporaryDirectory(prefix="xdeepserve-bench-") as root:
         async with hollow_cluster(Path(root), progress) as hollow:
             await hollow.add_superpod("pod-0")
-            with progress.step(f"the peer, {plan.runs} times"):
-                peers = [await phases.peer(hollow) for _ in range(plan.runs)]
-            await hollow.start_operator()
-            for number in range(plan.runs):
+            runs: list[phases.Comparison] = []
+            for last in [*[False] * (plan.runs - 1), True]:
+                with progress.step("the peer, up and down, no operator running"):
+                    peer = await phases.peer(hollow, f"peer-{len(runs)}")
+                operator = await hollow.start_operator()
                 with progress.step("768 dies up"):
                     up = await phases.bring_up(hollow)
-                if number == plan.runs - 1:
+                if last:
                     with progress.step(f"{plan.deaths} pods die"):
                         report.measures += await phases.deaths(hollow, plan.deaths)
                 with progress.step("768 dies down"):
-                    peers[number] = peers[number].against(up, await phases.bring_down(hollow))
-            report.measures = [*phases.compared(peers), *report.measures]
+                    runs.append(peer.against(up, await phases.bring_down(hollow)))
+                if not last:
+                    hollow.stop(operator)
+            report.measures = [*phases.compared(runs), *report.measures]
             with progress.step(f"{plan.deployments} deployments change"):
                 report.measures += await phases.change_many(hollow, plan.deployments)
             if minutes > 0:
