@@ -2,7 +2,8 @@
 
 Objects are shared and never changed in place; a uid and a resourceVersion name one state of one object for ever. Views
 of thousands of pods are asked for in every pass, and between two passes hardly any of them changes. Objects without
-both names are read anew every time.
+both names are read anew every time. Whoever hears that an object is gone calls ``forget``; the limit is for those that
+are read once more afterwards.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,12 +11,14 @@ from functools import wraps
 from typing import Any, TypeVar
 
 View = TypeVar("View")
+_MEMORIES: list[dict[str, tuple[str, Any]]] = []
 LIMIT = 65_536  # objects; the ones first remembered are forgotten first
 
 
 def remembered(read: Callable[[Mapping[str, Any]], View]) -> Callable[[Mapping[str, Any]], View]:
     """``read``, which must be a pure function of an object, with a memory of one version an object."""
     known: dict[str, tuple[str, View]] = {}
+    _MEMORIES.append(known)
 
     @wraps(read)
     def recall(obj: Mapping[str, Any]) -> View:
@@ -33,3 +36,9 @@ def remembered(read: Callable[[Mapping[str, Any]], View]) -> Callable[[Mapping[s
         return view
 
     return recall
+
+
+def forget(uid: str) -> None:
+    """Drops all that was read from an object."""
+    for known in _MEMORIES:
+        known.pop(uid, None)

@@ -21,6 +21,7 @@ import kopf
 import structlog
 
 from xdeepserve_operator.controllers.wiring import interested, reconcilers
+from xdeepserve_operator.planner import memory
 from xdeepserve_operator.runtime import health, metrics, watches
 from xdeepserve_operator.runtime.cache import Cache
 from xdeepserve_operator.runtime.engines import EngineClient
@@ -97,7 +98,12 @@ async def run(settings: Settings) -> int:
         engines = EngineClient(session)
         image, experts = settings.engine_image, ExpertClient(engines)
         loop = ReconcileLoop(reconcilers(store, writer, engines, SystemClock(), engine_image=image, experts=experts))
-        cache = Cache(api, store, writer.forget)
+
+        def forget(uid: str) -> None:
+            writer.forget(uid)
+            memory.forget(uid)
+
+        cache = Cache(api, store, forget)
         runner = await health.serve(
             settings.host,
             settings.health_port,

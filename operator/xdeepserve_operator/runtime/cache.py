@@ -112,8 +112,8 @@ class Cache:
 
     def deleted(self, resource: Resource, obj: Object) -> None:
         """An object is gone."""
-        self._forget(obj["metadata"].get("uid", ""))
         self._store.remove(resource.kind, {"apiVersion": resource.api_version, "kind": resource.kind, **obj})
+        self._forget(obj["metadata"].get("uid", ""))  # last: whoever is woken may look at it once more
 
     async def fill(self) -> None:
         """Lists everything once, however often that takes; afterwards the store shows the whole cluster."""
