@@ -22,7 +22,9 @@ def kubectl(emulated_cluster: Cluster, request: pytest.FixtureRequest) -> Iterat
     ours = [name for name in ("faultinjections", "superpods") if f"/{name}." not in installed]
     for name in ours:
         kubectl("create", "-f", str(CRDS / f"{name}.yaml"))
-        kubectl.until(f"crd/{name}.serving.xdeepserve.io", "condition=Established")
+        crd = f"crd/{name}.serving.xdeepserve.io"
+        kubectl.until(crd, "jsonpath={.status.conditions}")  # until then it cannot wait for one of them
+        kubectl.until(crd, "condition=Established")
     kubectl.until("serviceaccount/default", "create")
     yield kubectl
     kubectl("delete", "pods,faultinjections", "--all")
