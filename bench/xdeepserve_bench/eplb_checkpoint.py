@@ -4,20 +4,13 @@ DeepSeek-V3 chooses experts by affinity plus a bias, and weighs them by affinity
 expert makes the first ones hot; what they compute is as random as all else, so results are sensitive to every mistake.
 """
 
-import json
-import math
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from flowserve.model import ModelConfig
-from flowserve.model.weights import model_shapes
-from flowserve.quant.writer import TensorShape, write_safetensors
-from xdeepserve_bench.model_checkpoint import CONFIG
+from xdeepserve_bench.model_checkpoint import CONFIG, write_random
 
 SEED, HOTTEST, FALL = 11, 0.5, 4.0
 EXPERTS, TOP_K, LAYERS = 32, 4, 4
@@ -49,19 +42,5 @@ def make(directory: Path) -> Path:
     """Writes a checkpoint (85 MB), with the demo model's tokenizer, into ``directory``."""
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(TOKENIZER / name, directory)
-    (directory / "config.json").write_text(json.dumps(SMALL))
-    shapes = dict(model_shapes(ModelConfig.load(directory)))
-    described = {name: TensorShape("F32", shape) for name, shape in shapes.items()}
-    write_safetensors(directory / "model.safetensors", described, _tensors(shapes))
-    return directory
-
-
-def _tensors(shapes: dict[str, tuple[int, ...]]) -> Iterator[tuple[str, npt.NDArray[np.float32]]]:
-    draw = np.random.default_rng(SEED)
-    for name, shape in shapes.items():
-        if name.endswith("norm.weight"):
-            yield name, np.ones(shape, np.float32)
-        elif name.endswith("e_score_correction_bias"):
-            yield name, (HOTTEST * np.exp(-np.arange(shape[0]) / FALL)).astype(np.float32)
-        else:
-            yield name, draw.standard_normal(shape, dtype=np.float32) / math.sqrt(shape[-1])
+    bias = (HOTTEST * np.exp(-np.arange(EXPERTS) / FALL)).astype(np.float32)
+    return write_random(directory, SMALL, SEED, bias)

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from flowserve.model import ModelConfig
+from flowserve.model import FloatArray, ModelConfig
 from flowserve.model.weights import model_shapes
 from flowserve.quant.writer import TensorShape, write_safetensors
 
@@ -60,17 +59,26 @@ CONFIG: dict[str, Any] = {
 
 def make(directory: Path) -> Path:
     """Writes config.json and model.safetensors (1.2 GB) into `directory`."""
-    (directory / "config.json").write_text(json.dumps(CONFIG))
+    return write_random(directory, CONFIG, SEED)
+
+
+def write_random(directory: Path, config: dict[str, Any], seed: int, bias: FloatArray | None = None) -> Path:
+    """Writes config.json and random weights into `directory`; `bias`, f32[experts], is every router's, else random."""
+    (directory / "config.json").write_text(json.dumps(config))
     shapes = dict(model_shapes(ModelConfig.load(directory)))
     described = {name: TensorShape("F32", shape) for name, shape in shapes.items()}
-    write_safetensors(directory / "model.safetensors", described, _tensors(shapes))
+    write_safetensors(directory / "model.safetensors", described, _tensors(shapes, seed, bias))
     return directory
 
 
-def _tensors(shapes: dict[str, tuple[int, ...]]) -> Iterator[tuple[str, npt.NDArray[np.float32]]]:
-    draw = np.random.default_rng(SEED)
+def _tensors(
+    shapes: dict[str, tuple[int, ...]], seed: int, bias: FloatArray | None
+) -> Iterator[tuple[str, FloatArray]]:
+    draw = np.random.default_rng(seed)
     for name, shape in shapes.items():
         if name.endswith("norm.weight"):
             yield name, np.ones(shape, np.float32)
+        elif bias is not None and name.endswith("e_score_correction_bias"):
+            yield name, bias
         else:
             yield name, draw.standard_normal(shape, dtype=np.float32) / math.sqrt(shape[-1])

@@ -3,13 +3,14 @@
 Applying, pausing and resuming are edits of the object like any other; the operator does the rest.
 """
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
 
-from xdeepserve_cli.access import CliError, Context, Kubeconfig, Namespace, connected, perform
+from xdeepserve_cli.access import CliError, Context, Kubeconfig, Namespace, Place, connected, perform
 from xdeepserve_cli.output import Format, Output, print_document, print_table
 from xdeepserve_operator.api.names import ANNOTATION_APPLY_EXPERTS
 from xdeepserve_operator.api.v1alpha1.experts import ExpertPlacementStatus, InstancePlacement, PlacementEvent
@@ -85,25 +86,34 @@ def resume(name: Name, namespace: Namespace = None, context: Context = None, kub
 
 
 def _read(name: str, namespace: str | None, context: str | None, kubeconfig: Any) -> Object:
+    return _at(
+        name,
+        connected(kubeconfig, context, namespace),
+        lambda place: place.api.get(EXPERTPLACEMENTS, name, place.namespace),
+    )
+
+
+def _patch(name: str, namespace: str | None, context: str | None, kubeconfig: Any, patch: Mapping[str, Any]) -> None:
+    _at(
+        name,
+        connected(kubeconfig, context, namespace),
+        lambda place: place.api.patch(EXPERTPLACEMENTS, name, dict(patch), place.namespace),
+    )
+
+
+def _at(
+    name: str, connection: AbstractAsyncContextManager[Place], request: Callable[[Place], Awaitable[Object]]
+) -> Object:
+    """The answer to a request about one ExpertPlacement."""
+
     async def work() -> Object:
-        async with connected(kubeconfig, context, namespace) as place:
+        async with connection as place:
             try:
-                return await place.api.get(EXPERTPLACEMENTS, name, place.namespace)
+                return await request(place)
             except NotFound as error:
                 raise CliError(f"there is no ExpertPlacement {name} in namespace {place.namespace}") from error
 
     return perform(work)
-
-
-def _patch(name: str, namespace: str | None, context: str | None, kubeconfig: Any, patch: Mapping[str, Any]) -> None:
-    async def work() -> None:
-        async with connected(kubeconfig, context, namespace) as place:
-            try:
-                await place.api.patch(EXPERTPLACEMENTS, name, dict(patch), place.namespace)
-            except NotFound as error:
-                raise CliError(f"there is no ExpertPlacement {name} in namespace {place.namespace}") from error
-
-    perform(work)
 
 
 def _status(placement: Object) -> ExpertPlacementStatus:

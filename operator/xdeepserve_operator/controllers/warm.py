@@ -14,8 +14,8 @@ from xdeepserve_operator.controllers.objects import label
 from xdeepserve_operator.controllers.ports import Cluster, Engines, Object, Store
 from xdeepserve_operator.controllers.snapshot import Executor, groups_of, pods_of, servers_of
 from xdeepserve_operator.planner import warm
-from xdeepserve_operator.planner.conditions import READY, find_condition, is_true
-from xdeepserve_operator.planner.executorstatus import PLACED
+from xdeepserve_operator.planner.conditions import READY, is_true
+from xdeepserve_operator.planner.executorstatus import lacks_dies
 from xdeepserve_operator.planner.groups import view_group
 from xdeepserve_operator.planner.packing import Block
 from xdeepserve_operator.planner.placement import Request, Shortfall, place, take
@@ -49,7 +49,7 @@ class WarmEngines:
         token = await self._cluster.token(executor.namespace, executor.token_secret, executor.obj)
         config = assignment(executor.obj, template.spec, group, pod.ip, self.donor(executor, group))
         if not await self._engines.put_assignment(pod.ip, token, config):
-            await self._delete(pod, REFUSED_GRACE_SECONDS)
+            await _delete(self._store, self._cluster, pod, REFUSED_GRACE_SECONDS)
             return False
         body = self._body(executor, template, revision, pod.name, pod.node)
         await self._cluster.apply("Pod", adopted(body, executor.obj, group))
@@ -66,7 +66,7 @@ class WarmEngines:
         pods = pods_of(self._store, executor)
         target, wanted = executor.goal.target, executor.spec.warm
         for pod in warm.superfluous(pods, target, wanted):
-            await self._delete(pod)
+            await _delete(self._store, self._cluster, pod)
         present = sum(pod.component == names.COMPONENT_WARM and pod.alive and pod.revision == target for pod in pods)
         template = executor.template(target)
         if present < wanted and template is not None and is_true(executor.obj, READY) and not self._hungry(executor):
@@ -100,15 +100,10 @@ class WarmEngines:
         """Whether anybody in the SuperPod waits for dies."""
         superpod = executor.spec.superpod_ref.name
         return any(
-            (find_condition(one, PLACED) or {}).get("status") == "False"
+            lacks_dies(one)
             for one in self._store.list("TaskExecutor")
             if one["spec"].get("superPodRef", {}).get("name") == superpod
         )
-
-    async def _delete(self, pod: PodView, grace_seconds: int | None = None) -> None:
-        obj = self._store.get("Pod", pod.namespace, pod.name)
-        if obj is not None:
-            await self._cluster.delete("Pod", obj, grace_seconds=grace_seconds)
 
 
 async def give_way(store: Store, cluster: Cluster, executors: Sequence[Executor]) -> None:
@@ -116,6 +111,10 @@ async def give_way(store: Store, cluster: Cluster, executors: Sequence[Executor]
     for executor in executors:
         pods = pods_of(store, executor)
         for pod in warm.spare(groups_of(store, executor), pods):
-            obj = store.get("Pod", pod.namespace, pod.name)
-            if obj is not None:
-                await cluster.delete("Pod", obj, grace_seconds=REFUSED_GRACE_SECONDS)
+            await _delete(store, cluster, pod, REFUSED_GRACE_SECONDS)
+
+
+async def _delete(store: Store, cluster: Cluster, pod: PodView, grace_seconds: int | None = None) -> None:
+    obj = store.get("Pod", pod.namespace, pod.name)
+    if obj is not None:
+        await cluster.delete("Pod", obj, grace_seconds=grace_seconds)

@@ -25,8 +25,7 @@ from xdeepserve_operator.controllers.superpod import SuperPodReconciler
 from xdeepserve_operator.controllers.taskexecutor import TaskExecutorReconciler
 from xdeepserve_operator.controllers.trial import Trial
 from xdeepserve_operator.controllers.warm import WarmEngines
-from xdeepserve_operator.planner.conditions import find_condition
-from xdeepserve_operator.planner.executorstatus import PLACED
+from xdeepserve_operator.planner.executorstatus import lacks_dies
 from xdeepserve_operator.planner.pods import dies_requested
 from xdeepserve_operator.planner.recovery import Patience
 from xdeepserve_operator.resources.settings import EngineImage
@@ -145,5 +144,5 @@ def _waiting(store: Store) -> list[Key]:
     return [
         Key("TaskExecutor", one["metadata"]["namespace"], one["metadata"]["name"])
         for one in store.list("TaskExecutor")
-        if (find_condition(one, PLACED) or {}).get("status") == "False"
+        if lacks_dies(one)
     ]

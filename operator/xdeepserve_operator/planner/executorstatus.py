@@ -16,6 +16,11 @@ PLACED = "Placed"
 _UNSETTLED = frozenset({"Updating", "Faulted", "Degraded"})
 
 
+def lacks_dies(executor: Mapping[str, Any]) -> bool:
+    """Whether the TaskExecutor's status says that it waits for dies."""
+    return (find_condition(executor, PLACED) or {}).get("status") == "False"
+
+
 def unsettled(executor: Mapping[str, Any], *, partition: bool) -> str:
     """The rollout or recovery that runs in a TaskExecutor; empty when none does. With a ``partition``, a rollout that
     is not complete may stay so."""

@@ -50,12 +50,10 @@ class EngineClient:
 
     async def frontend_status(self, host: str, token: str) -> FrontendStatus | None:
         """What the frontend says, or None when it does not answer."""
+        answer = await self.get(host, token, "/v1/status")
         try:
-            async with self._session.get(
-                self._url(host, "/v1/status"), headers=_bearer(token), timeout=TIMEOUT
-            ) as reply:
-                return FrontendStatus.model_validate_json(await _bounded(reply)) if reply.status == 200 else None
-        except (aiohttp.ClientError, TimeoutError, ValidationError, OSError) as error:
+            return None if answer is None else FrontendStatus.model_validate_json(answer)
+        except ValidationError as error:
             logger.debug("no status from %s: %s", host, error)
             return None
 

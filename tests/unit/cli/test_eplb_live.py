@@ -14,7 +14,7 @@ from xdeepserve_cli.main import app
 from xdeepserve_operator.api.names import ANNOTATION_APPLY_EXPERTS
 from xdeepserve_operator.runtime.resources import EXPERTPLACEMENTS
 
-from ..runtime.api_server import ApiServer, serve
+from ..runtime.api_server import ApiServer, serve, write_kubeconfig
 
 Object = dict[str, Any]
 IMBALANCE = {"before": 306, "predicted": 104, "after": 107, "worstLayer": 112}
@@ -65,16 +65,9 @@ class Place:
 async def place(tmp_path: Path) -> AsyncIterator[Place]:
     server = ApiServer()
     runner = await serve(server)
-    config = {
-        "current-context": "c",
-        "clusters": [{"name": "c", "cluster": {"server": server.url}}],
-        "users": [{"name": "c", "user": {"token": "t"}}],
-        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "c"}}],
-    }
-    (tmp_path / "kubeconfig").write_text(yaml.safe_dump(config))
     chat = {"metadata": {"name": "chat", "namespace": "default"}, "spec": {"targetRef": {"name": "d"}}}
     server.put(EXPERTPLACEMENTS, {**chat, "status": STATUS})
-    yield Place(server, tmp_path / "kubeconfig")
+    yield Place(server, write_kubeconfig(tmp_path / "kubeconfig", server.url))
     await runner.cleanup()
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from typer.testing import CliRunner, Result
 
 from xdeepserve_cli.main import app
@@ -17,7 +16,7 @@ from xdeepserve_operator.api.v1alpha1.deployment import ModelDeploymentSpec
 from xdeepserve_operator.resources.revision import deployment_data, deployment_revision
 from xdeepserve_operator.runtime.resources import CONTROLLERREVISIONS, MODELDEPLOYMENTS
 
-from ..runtime.api_server import ApiServer, serve
+from ..runtime.api_server import ApiServer, serve, write_kubeconfig
 
 Object = dict[str, Any]
 URIS = ("file:///models/v1", "file:///models/v2", "file:///models/v3")
@@ -65,13 +64,6 @@ class Place:
 async def place(tmp_path: Path) -> AsyncIterator[Place]:
     server = ApiServer()
     runner = await serve(server)
-    config = {
-        "current-context": "c",
-        "clusters": [{"name": "c", "cluster": {"server": server.url}}],
-        "users": [{"name": "c", "user": {"token": "t"}}],
-        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "c"}}],
-    }
-    (tmp_path / "kubeconfig").write_text(yaml.safe_dump(config))
     for number, (uri, cause) in enumerate(zip(URIS, CAUSES, strict=True), 1):
         metadata = {"name": "chat", "namespace": "default", "annotations": {ANNOTATION_CHANGE_CAUSE: cause}}
         owner = server.put(MODELDEPLOYMENTS, {"metadata": metadata, "spec": spec(uri)})
@@ -79,7 +71,7 @@ async def place(tmp_path: Path) -> AsyncIterator[Place]:
         server.put(CONTROLLERREVISIONS, deployment_revision(owner, data, f"r{number}", number))
     foreign = deployment_revision({**owner, "metadata": {**owner["metadata"], "uid": "other"}}, {}, "x", 9)
     server.put(CONTROLLERREVISIONS, foreign)
-    yield Place(server, tmp_path / "kubeconfig")
+    yield Place(server, write_kubeconfig(tmp_path / "kubeconfig", server.url))
     server.drop_watches()
     await runner.cleanup()
 

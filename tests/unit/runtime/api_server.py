@@ -18,8 +18,10 @@ import copy
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+import yaml
 from aiohttp import web
 
 from xdeepserve_operator.runtime import resources
@@ -278,6 +280,20 @@ class ApiServer:
     def _announce(self) -> None:
         news, self._news = self._news, asyncio.Event()
         news.set()
+
+
+def write_kubeconfig(path: Path, url: str) -> Path:
+    """How a client finds the server and says who it is."""
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "test",
+        "clusters": [{"name": "test", "cluster": {"server": url}}],
+        "users": [{"name": "test", "user": {"token": "t"}}],
+        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
+    }
+    path.write_text(yaml.safe_dump(config))
+    return path
 
 
 async def serve(server: ApiServer) -> web.AppRunner:

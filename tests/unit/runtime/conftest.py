@@ -6,11 +6,10 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-import yaml
 
 from xdeepserve_operator.runtime.kube import KubeApi
 
-from .api_server import ApiServer, serve
+from .api_server import ApiServer, serve, write_kubeconfig
 
 
 @pytest.fixture
@@ -25,15 +24,5 @@ async def server() -> AsyncIterator[ApiServer]:
 
 @pytest.fixture
 async def api(server: ApiServer, tmp_path: Path) -> AsyncIterator[KubeApi]:
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "test",
-        "clusters": [{"name": "test", "cluster": {"server": server.url}}],
-        "users": [{"name": "test", "user": {"token": "t"}}],
-        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
-    }
-    path = tmp_path / "kubeconfig"
-    path.write_text(yaml.safe_dump(config))
-    async with KubeApi.connect(path) as client:
+    async with KubeApi.connect(write_kubeconfig(tmp_path / "kubeconfig", server.url)) as client:
         yield client
