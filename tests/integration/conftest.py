@@ -13,6 +13,14 @@ from xdeepserve_cluster.controlplane import Cluster, ClusterSpec, down, up
 from xdeepserve_cluster.progress import Progress
 
 
+@pytest.fixture(scope="session", autouse=True)
+def kubectl_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """kubectl leaves nothing in the home directory."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KUBECACHEDIR", str(tmp_path_factory.mktemp("kubectl")))
+        yield
+
+
 @contextmanager
 def running(spec: ClusterSpec, root: Path) -> Iterator[Cluster]:
     """A cluster of its own name and directory, gone afterwards whatever happens inside."""

@@ -23,7 +23,7 @@ from xdeepserve_bench.processes import Cost, cost
 from xdeepserve_cluster import controlplane, processes
 from xdeepserve_cluster.binaries import find_or_build
 from xdeepserve_cluster.controlplane import Cluster, ClusterSpec
-from xdeepserve_cluster.controlplane.layout import MARKER
+from xdeepserve_cluster.controlplane.layout import MARKER, Layout
 from xdeepserve_cluster.processes import ProcessId
 from xdeepserve_cluster.progress import Progress
 from xdeepserve_demo.install import NAMESPACE as SYSTEM
@@ -132,7 +132,7 @@ class Hollow:
             },
         )
         path = self.cluster.directory / "operator-kubeconfig"
-        _write_kubeconfig(self.cluster.kubeconfig, path, answer["status"]["token"])
+        _write_kubeconfig(self.cluster, path, answer["status"]["token"])
         return path
 
 
@@ -180,9 +180,14 @@ def owner_uids(obj: Object) -> list[str]:
     return [str(one["uid"]) for one in obj["metadata"].get("ownerReferences") or ()]
 
 
-def _write_kubeconfig(admin: Path, path: Path, token: str) -> None:
-    """The administrator's kubeconfig with another user."""
-    document = yaml.safe_load(admin.read_text())
+def _write_kubeconfig(running: Cluster, path: Path, token: str) -> None:
+    """The administrator's kubeconfig with another user; the authority as a file, for the operator may be killed."""
+    document = yaml.safe_load(running.kubeconfig.read_text())
+    for cluster in document["clusters"]:
+        del cluster["cluster"]["certificate-authority-data"]
+        cluster["cluster"]["certificate-authority"] = str(
+            Layout(running.directory.parent, running.name).certificate("ca")
+        )
     for user in document["users"]:
         user["user"] = {"token": token}
     path.touch(mode=0o600)

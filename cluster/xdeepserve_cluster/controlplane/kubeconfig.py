@@ -1,4 +1,8 @@
-"""Kubeconfigs with the certificates inside, so that each one works wherever it is read."""
+"""Kubeconfigs: the administrator's, and those of the control plane's own processes.
+
+The administrator's has the certificates inside, so that it works wherever it is read. The others name the files, which
+lie beside them: a client writes what is inside into temporary files, and one that is killed leaves its key there.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +18,12 @@ from xdeepserve_cluster.files import write_atomically
 def write_kubeconfigs(layout: Layout, server: str) -> None:
     """The administrator's kubeconfig, and one for each component that is a client of `server`."""
     layout.kubeconfigs.mkdir(mode=0o700, exist_ok=True)
-    write_atomically(layout.kubeconfig, kubeconfig(layout, server, "admin"))
+    write_atomically(layout.kubeconfig, kubeconfig(layout, server, "admin", inside=True))
     for user in ("kube-controller-manager", "kube-scheduler", "agent"):
-        write_atomically(layout.kubeconfigs / user, kubeconfig(layout, server, user))
+        write_atomically(layout.kubeconfigs / user, kubeconfig(layout, server, user, inside=False))
 
 
-def kubeconfig(layout: Layout, server: str, user: str) -> str:
+def kubeconfig(layout: Layout, server: str, user: str, *, inside: bool) -> str:
     """YAML of a kubeconfig whose one context is `xdeepserve-NAME`, with the client certificate of `user`."""
     cluster = f"xdeepserve-{layout.name}"
     document = {
@@ -28,16 +32,14 @@ def kubeconfig(layout: Layout, server: str, user: str) -> str:
         "clusters": [
             {
                 "name": cluster,
-                "cluster": {"server": server, "certificate-authority-data": _data(layout.certificate("ca"))},
+                "cluster": {"server": server} | _part("certificate-authority", layout.certificate("ca"), inside),
             }
         ],
         "users": [
             {
                 "name": user,
-                "user": {
-                    "client-certificate-data": _data(layout.certificate(user)),
-                    "client-key-data": _data(layout.key(user)),
-                },
+                "user": _part("client-certificate", layout.certificate(user), inside)
+                | _part("client-key", layout.key(user), inside),
             }
         ],
         "contexts": [{"name": cluster, "context": {"cluster": cluster, "user": user}}],
@@ -46,5 +48,7 @@ def kubeconfig(layout: Layout, server: str, user: str) -> str:
     return yaml.safe_dump(document, sort_keys=False)
 
 
-def _data(path: Path) -> str:
-    return base64.b64encode(path.read_bytes()).decode()
+def _part(field: str, path: Path, inside: bool) -> dict[str, str]:
+    if inside:
+        return {f"{field}-data": base64.b64encode(path.read_bytes()).decode()}
+    return {field: str(path.absolute())}

@@ -147,11 +147,24 @@ def test_only_the_right_authority_vouches_for_a_certificate(layout: Layout) -> N
 
 def test_a_kubeconfig_stands_on_its_own(layout: Layout) -> None:
     ensure_pki(layout.pki)
-    document = yaml.safe_load(kubeconfig(layout, "https://127.0.0.1:1", "admin"))
+    document = yaml.safe_load(kubeconfig(layout, "https://127.0.0.1:1", "admin", inside=True))
     assert document["current-context"] == document["contexts"][0]["name"] == "xdeepserve-demo"
     user = document["users"][0]["user"]
     assert base64.b64decode(user["client-certificate-data"]) == layout.certificate("admin").read_bytes()
     assert document["clusters"][0]["cluster"]["server"] == "https://127.0.0.1:1"
+
+
+def test_a_components_kubeconfig_names_files_and_holds_no_key(layout: Layout) -> None:
+    ensure_pki(layout.pki)
+    document = yaml.safe_load(kubeconfig(layout, "https://127.0.0.1:1", "agent", inside=False))
+    files = {**document["users"][0]["user"], **document["clusters"][0]["cluster"]}
+    assert files == {
+        "client-certificate": str(layout.certificate("agent")),
+        "client-key": str(layout.key("agent")),
+        "certificate-authority": str(layout.certificate("ca")),
+        "server": "https://127.0.0.1:1",
+    }
+    assert all(Path(files[one]).is_absolute() for one in files if one != "server")
 
 
 def test_every_listener_is_on_loopback_and_asks_for_certificates(layout: Layout) -> None:
