@@ -27,6 +27,7 @@ from xccl.uri import Peer
 
 _MTE, _DMA = Path.MTE, Path.DMA  # looking a member up takes longer than all else that `send_now` does
 _GLANCE: Final = 100e-6  # one peer, which normally has a core of its own; copying 1 MiB takes about as long
+_COPY_SECONDS: Final = 1e-10  # a byte, at a rate that most machines exceed: for so long the receiver is surely busy
 
 if atomics.NATIVE:
     from xccl._native import DECLINED, PARTIAL, UNACKNOWLEDGED, RingEnd
@@ -126,7 +127,8 @@ class Channel:
         elif done == PARTIAL:
             run(self._send_rest(native, data, event), timeout=timeout, glance=_GLANCE)
         elif done == UNACKNOWLEDGED:
-            run(self._ring.await_copied(self._ring.counters[SENT]), timeout=timeout, glance=_GLANCE)
+            awake = memoryview(data).nbytes * _COPY_SECONDS
+            run(self._ring.await_copied(self._ring.counters[SENT]), timeout=timeout, glance=_GLANCE, awake=awake)
 
     def receive_now(self, into: Buffer, *, event: int, timeout: float) -> int:
         """`receive`, blocking the thread. Raises Timeout too."""

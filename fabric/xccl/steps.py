@@ -91,10 +91,11 @@ def together(several: Iterable[Steps[T]]) -> Steps[list[T]]:
     return [results[number] for number in range(len(results))]
 
 
-def run(steps: Steps[T], *, timeout: float, glance: float = GLANCE) -> T:
+def run(steps: Steps[T], *, timeout: float, glance: float = GLANCE, awake: float = 0.0) -> T:
     """Drive `steps` to its result, blocking the thread. Raises Timeout as `within` does.
 
-    A wait keeps the core for `glance` seconds; more than the default suits a peer that has a core of its own.
+    A wait keeps the core for `glance` seconds; more than the default suits a peer that has a core of its own. It naps
+    at the earliest after `awake` seconds: a nap of a wait whose length is known only makes it longer.
     """
     limited = within(steps, timeout=timeout)
     since = time.monotonic()
@@ -107,9 +108,10 @@ def run(steps: Steps[T], *, timeout: float, glance: float = GLANCE) -> T:
         now = time.monotonic()
         if fresh:
             since = now
-        if nap := _nap(now - since, _SHORTEST_NAP):
+        waited = now - since
+        if waited >= awake and (nap := _nap(waited, _SHORTEST_NAP)):
             time.sleep(nap)
-        elif now - since >= glance:
+        elif waited >= glance:
             _give_way()
 
 

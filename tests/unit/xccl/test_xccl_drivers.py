@@ -53,6 +53,35 @@ def test_a_limit_passes_on_where_waits_begin() -> None:
     assert list(within(two_waits(), timeout=1)) == [True, False, True]
 
 
+class _Clock:
+    """Time in which a look takes 10 µs, and that counts naps."""
+
+    def __init__(self) -> None:
+        self.now, self.naps = 0.0, list[float]()
+
+    def monotonic(self) -> float:
+        self.now += 10e-6
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.naps.append(self.now)
+        self.now += seconds
+
+
+@pytest.mark.parametrize("awake", [0.0, 1e-3, 5e-3])
+def test_a_wait_naps_only_after_the_time_that_it_stays_awake(monkeypatch: pytest.MonkeyPatch, awake: float) -> None:
+    clock = _Clock()
+    monkeypatch.setattr("xccl.steps.time", clock)
+
+    def wait() -> Steps[None]:
+        while clock.now < 10e-3:
+            yield False
+
+    run(wait(), timeout=60, awake=awake)
+    assert clock.naps[0] == pytest.approx(max(awake, 8 * 50e-6), abs=20e-6), "a nap is an eighth of the wait, or longer"
+    assert len(clock.naps) > 3, "it does nap in the end"
+
+
 async def test_the_loop_goes_around_while_arun_waits() -> None:
     rounds = 0
 
