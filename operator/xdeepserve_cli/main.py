@@ -13,7 +13,7 @@ PARTS = {
     "bench": ("xdeepserve_bench.cli", "app", "Benchmarks, as tables or JSON."),
     "eplb": ("xdeepserve_cli.eplb.commands", "app", "Expert placements: planned offline, or those of a cluster."),
     "explain-placement": (
-        "xdeepserve_cli.explain",
+        "xdeepserve_cli.explain.command",
         "explain_placement",
         "Why a TaskExecutor's groups are where they are, and why not elsewhere.",
     ),

@@ -74,6 +74,12 @@ class PodView:
         return not self.terminating and not self.terminal
 
 
+def server_of(pod: Mapping[str, Any]) -> str:
+    """The server that a pod is bound to, or, of a warm engine, is going to be; empty when that is not known."""
+    meant = (pod["metadata"].get("annotations") or {}).get(names.ANNOTATION_SERVER, "")
+    return pod.get("spec", {}).get("nodeName") or str(meant)
+
+
 def dies_requested(pod: Mapping[str, Any]) -> int:
     """Dies that the scheduler charges for a pod: the sum of its containers, or its greediest init container."""
     spec = pod.get("spec", {})

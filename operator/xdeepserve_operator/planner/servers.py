@@ -16,7 +16,7 @@ from xdeepserve_operator.api import names
 from xdeepserve_operator.api.v1alpha1.base import Chip
 from xdeepserve_operator.api.v1alpha1.superpod import Plane, Pool, SuperPodSpec
 from xdeepserve_operator.planner.groups import GroupView
-from xdeepserve_operator.planner.pods import TERMINAL, dies_requested
+from xdeepserve_operator.planner.pods import TERMINAL, dies_requested, server_of
 
 # Ascend's accelerator types name the module, the cards on it and, for a SuperPod, that it is one.
 _CHIP_OF_TYPE: tuple[tuple[str, Chip], ...] = (("module-910b-", "910B"), ("module-a3-", "910C"))
@@ -92,7 +92,7 @@ def dies_held(
     held: Counter[str] = Counter()
     bound: set[tuple[str, str, str]] = set()
     for pod in pods:
-        node = _node_of(pod)
+        node = server_of(pod)
         if not node or pod.get("status", {}).get("phase") in TERMINAL:
             continue
         metadata = pod["metadata"]
@@ -119,7 +119,7 @@ def dies_freeing(pods: Iterable[Mapping[str, Any]], groups: Iterable[GroupView])
     freeing: Counter[str] = Counter()
     bound: set[tuple[str, str, str]] = set()
     for pod in pods:
-        node = _node_of(pod)
+        node = server_of(pod)
         if not node or pod.get("status", {}).get("phase") in TERMINAL:
             continue
         metadata = pod["metadata"]
@@ -135,12 +135,6 @@ def dies_freeing(pods: Iterable[Mapping[str, Any]], groups: Iterable[GroupView])
         if (namespace, name) in going and (namespace, name, str(view.attempt)) not in bound:
             freeing[view.node] += view.dies
     return freeing
-
-
-def _node_of(pod: Mapping[str, Any]) -> str:
-    """The server that a pod is bound to, or, of a warm engine, is going to be."""
-    meant = (pod["metadata"].get("annotations") or {}).get(names.ANNOTATION_SERVER, "")
-    return pod.get("spec", {}).get("nodeName") or str(meant)
 
 
 def survey(

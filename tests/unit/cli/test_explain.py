@@ -1,14 +1,20 @@
 """``explain-placement``: the first reason that holds, for every server."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from xdeepserve_cli.access import CliError
-from xdeepserve_cli.explain import explain, look
+from xdeepserve_cli.explain.command import look
+from xdeepserve_cli.explain.reasons import Explanation, Held, explain
+from xdeepserve_operator.api import names
 from xdeepserve_operator.api.v1alpha1.executor import TaskExecutorSpec
+from xdeepserve_operator.planner.servers import Server
 from xdeepserve_operator.runtime.store import Store
 
+from ..controllers import manifests
+from ..planner import builders
 from . import world
 
 SPEC = TaskExecutorSpec.model_validate(
@@ -20,6 +26,15 @@ SPEC = TaskExecutorSpec.model_validate(
         "model": {"name": "m", "uri": "file:///models/m"},
     }
 )
+PLACED_ON = world.server("z", used=8)
+
+
+def told(spec: TaskExecutorSpec, *servers: Server, **held: Held) -> Explanation:
+    return explain("chat-decode", "Placed: all groups have a place", spec, servers, held)
+
+
+def why(found: Explanation, server: str) -> str:
+    return next(one.why for one in found.servers if one.server == server)
 
 
 @pytest.mark.parametrize(
@@ -36,23 +51,84 @@ SPEC = TaskExecutorSpec.model_validate(
         (world.server("s", used=13, unhealthy=frozenset({1})), "1 dies unhealthy"),
     ],
 )
-def test_the_reason_of_a_server_without_groups(server: Any, expected: str):
-    found = explain(world.executor("chat-decode"), SPEC, [server], {})
-    assert expected in found.servers[0].why
+def test_the_reason_of_a_server_without_groups(server: Server, expected: str):
+    assert expected in why(told(SPEC, server, PLACED_ON, z=Held(groups=2)), "s")
 
 
 def test_servers_that_hold_groups_come_first():
-    servers = [world.server("a"), world.server("b", used=8)]
-    found = explain(world.executor("chat-decode"), SPEC, servers, {"b": 2})
+    found = told(SPEC, world.server("a"), world.server("b", used=8), b=Held(groups=2))
     assert [(one.server, one.groups) for one in found.servers] == [("b", 2), ("a", 0)]
-    assert "2 x 8" not in found.asked
     assert "1 x 2 groups of 4 dies on 910C" in found.asked
 
 
-def test_what_is_waited_for_is_said_in_the_operators_words():
-    waiting = world.executor("chat-decode")
-    waiting["status"]["conditions"] = [world.condition("Placed", False, "InsufficientDies", "0 of 1; needs 2 x 4 dies")]
-    assert explain(waiting, SPEC, [], {}).placed == "InsufficientDies: 0 of 1; needs 2 x 4 dies"
+def test_where_nothing_is_placed_yet_no_server_is_said_to_be_worse_than_another():
+    found = told(SPEC, world.server("s", used=3))
+    assert why(found, "s") == "has room for 3 groups, over UB; what is placed together fits whole or not at all"
+    assert found.kv.startswith("its KV will cross UB, then RoCE, then VPC: ")
+
+
+def test_the_plane_that_kv_crosses_is_why_a_server_is_taken_or_passed_over():
+    on = {plane: replace(world.server(plane, used=4), plane=plane) for plane in ("UB", "RoCE", "VPC")}
+    fast = told(SPEC, *on.values(), UB=Held(groups=2))
+    assert "its KV crosses UB" in why(fast, "UB")
+    assert why(fast, "VPC") == "would fit, but its KV would cross VPC; servers on UB had room"
+    assert fast.kv.startswith("its KV crosses UB; UB, then RoCE, then VPC")
+    mixed = told(SPEC, *on.values(), UB=Held(groups=1), RoCE=Held(groups=1))
+    assert mixed.kv.startswith("its KV crosses UB, RoCE; ")
+    assert why(mixed, "VPC").endswith("servers on RoCE had room"), "its slowest plane counts"
+    slow = told(SPEC, *on.values(), VPC=Held(groups=2))
+    assert "servers on UB had no room for all of it" in why(slow, "UB")
+
+
+@pytest.mark.parametrize(
+    ("used", "free", "expected"), [("910B", "910C", "910B is preferred"), ("910C", "910B", "910B had no room")]
+)
+def test_an_instance_on_one_chip_keeps_off_the_other(used: str, free: str, expected: str):
+    either = SPEC.model_copy(update={"role": "Prefill", "chips": ["910B", "910C"]})
+    found = told(either, world.server("a", chip=used, used=4), world.server("b", chip=free), a=Held(groups=2))
+    assert why(found, "b").startswith("would fit, but an instance lies on one chip, and ")
+    assert expected in why(found, "b")
+
+
+def test_engines_that_wait_are_named_with_what_becomes_of_them():
+    servers = [world.server(name, used=14) for name in "abc"] + [PLACED_ON]
+    found = told(SPEC, *servers, z=Held(2, 1, 4), a=Held(0, 1, 8), b=Held(0, 0, 8))
+    assert why(found, "a") == (
+        "nothing yet; its own waiting engines take its next groups"
+        "; waiting engines hold 8 dies, 1 of them its own, and give way to a gang that lacks them"
+    )
+    assert why(found, "b").startswith("2 dies free, a group needs 4; waiting engines hold 8 dies, and give way")
+    assert why(found, "c") == "2 dies free, a group needs 4"
+    assert {one.server: one.warm for one in found.servers} == {"z": 4, "a": 8, "b": 8, "c": 0}
+    assert why(found, "z").startswith("holds 2 of its groups, its KV crosses UB; 8 of 16 dies in use; waiting engines")
+
+
+def test_it_is_read_from_the_cluster_in_the_operators_words():
+    store = Store()
+    executor = world.executor("chat-decode") | {"spec": SPEC.to_wire()}
+    executor["status"]["conditions"] = [
+        world.condition("Placed", False, "InsufficientDies", "0 of 1; needs 2 x 4 dies")
+    ]
+    others = world.pod("stranger-warm-0", names.COMPONENT_WARM)
+    others["spec"] = waiting_on("n0", 2)
+    mine = world.pod("chat-decode-warm-0", names.COMPONENT_WARM)
+    mine["metadata"]["labels"][names.LABEL_EXECUTOR] = "chat-decode"
+    mine["metadata"]["annotations"] = {names.ANNOTATION_SERVER: "n0"}
+    mine["spec"] = waiting_on(None, 4)
+    objects = {"TaskExecutor": executor, "SuperPod": manifests.superpod(), "Node": builders.node()}
+    for number, (kind, obj) in enumerate([*objects.items(), ("Pod", others), ("Pod", mine)]):
+        obj["metadata"] |= {"resourceVersion": "1", "uid": str(number)}
+        store.put(kind, obj)
+    found = look(store, "default", "chat-decode")
+    assert found.placed == "InsufficientDies: 0 of 1; needs 2 x 4 dies"
+    (server,) = found.servers
+    assert (server.plane, server.free, server.warm) == ("UB", 10, 6)
+    assert "1 of them its own" in server.why
+
+
+def waiting_on(node: str | None, dies: int) -> dict[str, Any]:
+    container = {"resources": {"requests": {names.RESOURCE_DIE: str(dies)}}}
+    return {"containers": [container]} | ({"nodeName": node} if node else {})
 
 
 def test_a_name_that_does_not_exist_is_said():

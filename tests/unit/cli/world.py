@@ -56,4 +56,4 @@ def pod(name: str, component: str, *, owner: str = "", of_group: str = "", ready
 
 def server(name: str, *, chip: str = "910C", used: int = 0, mismatch: str | None = None, **health: Any) -> Server:
     well = {"ready": True, "lost": False, "schedulable": True, "unhealthy": frozenset[int]()}
-    return Server(name, "pod-a", "pool", chip, 16, 16, used, Health(**well | health), mismatch)  # type: ignore[arg-type]
+    return Server(name, "pod-a", "pool", chip, 16, 16, used, Health(**well | health), mismatch, "UB")  # type: ignore[arg-type]
