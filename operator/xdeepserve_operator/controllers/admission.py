@@ -18,16 +18,17 @@ from xdeepserve_operator.api.v1alpha1.base import Chip
 from xdeepserve_operator.controllers.objects import leaving, together
 from xdeepserve_operator.controllers.ports import Cluster, Object, Store
 from xdeepserve_operator.controllers.preemption import Preemption
-from xdeepserve_operator.controllers.snapshot import Executor, freeing_of, groups_of, pods_of, servers_of
+from xdeepserve_operator.controllers.snapshot import Executor, freeing_of, groups_of, idle_of, pods_of, servers_of
 from xdeepserve_operator.controllers.trial import Trial
 from xdeepserve_operator.controllers.warm import give_way
+from xdeepserve_operator.planner import warm
 from xdeepserve_operator.planner.gang import Candidate, Waiting, admit
 from xdeepserve_operator.planner.groups import GroupView
 from xdeepserve_operator.planner.instance import InstanceView
 from xdeepserve_operator.planner.packing import Block
 from xdeepserve_operator.planner.placement import Request, Shortfall, Spot, holding, place
 from xdeepserve_operator.planner.pods import PodView, next_attempt
-from xdeepserve_operator.planner.warm import fill, spare
+from xdeepserve_operator.planner.room import without
 from xdeepserve_operator.resources import children
 from xdeepserve_operator.resources.group import dp_group
 from xdeepserve_operator.resources.revision import Template
@@ -86,15 +87,15 @@ class Admission:
             chip_of = {server.name: server.chip for server in servers if server.usable}
             warmed: dict[tuple[str, int], Mapping[str, PodView]] = {}
             candidates = [self._candidate(rival, slots, chip_of, warmed) for rival in rivals]
-            result = admit(servers, candidates, executor.gang, freeing_of(self._store))
+            idle = idle_of(self._store)
+            result = admit(servers, candidates, executor.gang, freeing_of(self._store, idle), idle)
             spots = {key: spot for placement in result.admitted for key, spot in placement.spots.items()}
             gang = {rival.key for rival in rivals if rival.gang == executor.gang}
             for (key, replica), found in warmed.items():
                 if key in gang and (key, replica) not in result.waiting:
                     spots |= {block: Spot(pod.node, chip_of[pod.node]) for block, pod in found.items()}
             await self._create([(slots[key], spot) for key, spot in spots.items()])
-            if any(one.reason == "InsufficientDies" for one in result.waiting.values()):
-                await give_way(self._store, self._cluster, rivals)
+            await give_way(self._store, self._cluster, result.going)
             wanted = {rival.key: rival.spec.replicas for rival in rivals}
             for unit, left in result.short:
                 if all(replica < wanted[key] for key, replica in unit.requests):  # surge asks for nobody's dies
@@ -124,17 +125,22 @@ class Admission:
         chips = tuple(group.chip for group, fault in ranks if fault is None)[:1] or tuple(template.spec.chips)
         blocks = tuple(Block(group.name, group.dies, frozenset({group.node})) for group, _ in hurt)
         chip_of = {server.name: server.chip for server in servers if server.usable}
-        spares = spare(groups_of(self._store, executor), pods_of(self._store, executor))
-        warmed = fill(blocks, view.revision, chips, spares, chip_of)
+        spares = warm.spare(groups_of(self._store, executor), pods_of(self._store, executor))
+        warmed = warm.fill(blocks, view.revision, chips, spares, chip_of)
         chips = tuple({chip_of[pod.node] for pod in warmed.values()}) or chips
         blocks = tuple(block for block in blocks if block.key not in warmed)
         request = Request(executor.spec.role, superpod, chips, blocks)
         plan = place(servers, [request])
         if isinstance(plan, Shortfall):
-            soon = holding(servers, {node: -dies for node, dies in freeing_of(self._store).items()})
-            await give_way(self._store, self._cluster, self._rivals(superpod))
-            if isinstance(place(soon, [request]), Shortfall):
-                await self._preemption.make_room(executor, soon, [request], self._rivals(superpod))
+            taken = {pod.name for pod in warmed.values()}
+            idle = idle_of(self._store)
+            soon = holding(servers, {node: -dies for node, dies in freeing_of(self._store, idle).items()})
+            free = [one for one in idle if one.namespace != executor.namespace or one.name not in taken]
+            going = warm.give_way(soon, [request], free)
+            await give_way(self._store, self._cluster, going or ())
+            if going is None:
+                rivals = self._rivals(superpod)
+                await self._preemption.make_room(executor, without(soon, free), [request], rivals)
             return plan.message
         pods = _by_group(pods_of(self._store, executor))
         for group, fault in hurt:
@@ -172,13 +178,15 @@ class Admission:
         groups = groups_of(self._store, executor)
         missing = missing_slots(executor, groups)
         slots |= {slot.key: slot for needed in missing.values() for slot in needed}
-        spares = spare(groups, pods_of(self._store, executor))
+        spares = warm.spare(groups, pods_of(self._store, executor))
         requests: dict[int, Request] = {}
+        engines: dict[int, frozenset[warm.EngineKey]] = {}
         for replica, needed in missing.items():
             request = _request(needed, groups)
-            found = fill(request.blocks, needed[0].revision, request.allowed, spares, chip_of)
+            found = warm.fill(request.blocks, needed[0].revision, request.allowed, spares, chip_of)
             if found:
                 warmed[executor.key, replica] = found
+                engines[replica] = frozenset((pod.namespace, pod.name) for pod in found.values())
                 spares = [pod for pod in spares if pod not in found.values()]
                 blocks = tuple(block for block in request.blocks if block.key not in found)
                 chip = chip_of[next(iter(found.values())).node]
@@ -195,6 +203,7 @@ class Admission:
             priority=executor.spec.priority,
             ending=any((one.deleted or one.preempted) and one.replica < executor.spec.replicas for one in groups),
             resting=self._trial.rest(executor),
+            engines=engines,
         )
 
     def _rivals(self, superpod: str) -> list[Executor]:

@@ -1,7 +1,7 @@
 """Reads the store into what the planner decides on: a TaskExecutor's replicas, a SuperPod's servers."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -10,7 +10,7 @@ from flowserve.wire import RankReport, ShellStatus
 from xdeepserve_operator.api import names
 from xdeepserve_operator.api.v1alpha1.executor import Gang, TaskExecutorSpec
 from xdeepserve_operator.api.v1alpha1.superpod import SuperPodSpec
-from xdeepserve_operator.controllers.objects import leaving
+from xdeepserve_operator.controllers.objects import label, leaving
 from xdeepserve_operator.controllers.ports import Object, Store
 from xdeepserve_operator.planner.goal import Goal, stable_revision
 from xdeepserve_operator.planner.groups import GroupView, view_group
@@ -19,6 +19,7 @@ from xdeepserve_operator.planner.pods import PodView, view_pod
 from xdeepserve_operator.planner.recovery import Patience, judge
 from xdeepserve_operator.planner.revision import revision_of
 from xdeepserve_operator.planner.servers import Server, dies_freeing, dies_held, node_health, survey
+from xdeepserve_operator.planner.warm import Idle, idle
 from xdeepserve_operator.resources import children
 from xdeepserve_operator.resources.revision import Template, template_of
 
@@ -168,9 +169,26 @@ def servers_of(store: Store, superpod: str, without: Set[tuple[str, str]] = froz
     return survey(superpod, SuperPodSpec.model_validate(obj["spec"]), store.list("Node"), held)
 
 
-def freeing_of(store: Store) -> Mapping[str, int]:
-    """Dies by server that will be free when what leaves is gone."""
-    return dies_freeing(store.list("Pod"), map(view_group, store.list("DPGroup")))
+def idle_of(store: Store) -> list[Idle]:
+    """Warm engines of all TaskExecutors that no DP group is to have."""
+    executors = store.list("TaskExecutor")
+    warm = {names.LABEL_COMPONENT: names.COMPONENT_WARM}
+    spaces = sorted({one["metadata"]["namespace"] for one in executors})
+    owners = {(space, label(pod, names.LABEL_EXECUTOR)) for space in spaces for pod in store.list("Pod", space, warm)}
+    found: list[Idle] = []
+    for namespace, name in sorted(owners):
+        owner = store.get("TaskExecutor", namespace, name)
+        mine = {names.LABEL_EXECUTOR: name}
+        groups = map(view_group, store.list("DPGroup", namespace, mine))
+        pods = [view_pod(pod) for pod in store.list("Pod", namespace, mine)]
+        found += idle(groups, pods, 0 if owner is None else owner["spec"].get("priority", 0))
+    return found
+
+
+def freeing_of(store: Store, kept: Iterable[Idle]) -> Mapping[str, int]:
+    """Dies by server that will be free when what leaves is gone; those of ``kept`` are not."""
+    keys = {one.key for one in kept}
+    return dies_freeing(store.list("Pod"), map(view_group, store.list("DPGroup")), keys)
 
 
 def _rank(

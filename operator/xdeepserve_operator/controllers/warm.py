@@ -6,7 +6,7 @@ starts from cold.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 
 from xdeepserve_operator.api import names
@@ -25,7 +25,7 @@ from xdeepserve_operator.resources.revision import Template
 from xdeepserve_operator.resources.settings import EngineImage
 from xdeepserve_operator.resources.warm import adopted, assignment, warm_pod
 
-REFUSED_GRACE_SECONDS = 1
+HURRIED_GRACE_SECONDS = 1  # it does no work that could be lost
 
 
 class WarmEngines:
@@ -49,7 +49,7 @@ class WarmEngines:
         token = await self._cluster.token(executor.namespace, executor.token_secret, executor.obj)
         config = assignment(executor.obj, template.spec, group, pod.ip, self.donor(executor, group))
         if not await self._engines.put_assignment(pod.ip, token, config):
-            await _delete(self._store, self._cluster, pod, REFUSED_GRACE_SECONDS)
+            await _delete(self._store, self._cluster, pod, HURRIED_GRACE_SECONDS)
             return False
         body = self._body(executor, template, revision, pod.name, pod.node)
         await self._cluster.apply("Pod", adopted(body, executor.obj, group))
@@ -106,15 +106,13 @@ class WarmEngines:
         )
 
 
-async def give_way(store: Store, cluster: Cluster, executors: Sequence[Executor]) -> None:
-    """Deletes all waiting engines of ``executors``, for somebody needs their dies."""
-    for executor in executors:
-        pods = pods_of(store, executor)
-        for pod in warm.spare(groups_of(store, executor), pods):
-            await _delete(store, cluster, pod, REFUSED_GRACE_SECONDS)
+async def give_way(store: Store, cluster: Cluster, engines: Iterable[warm.Idle]) -> None:
+    """Deletes warm engines whose dies somebody needs (see planner.warm)."""
+    for engine in engines:
+        await _delete(store, cluster, engine, HURRIED_GRACE_SECONDS)
 
 
-async def _delete(store: Store, cluster: Cluster, pod: PodView, grace_seconds: int | None = None) -> None:
+async def _delete(store: Store, cluster: Cluster, pod: PodView | warm.Idle, grace_seconds: int | None = None) -> None:
     obj = store.get("Pod", pod.namespace, pod.name)
     if obj is not None:
         await cluster.delete("Pod", obj, grace_seconds=grace_seconds)

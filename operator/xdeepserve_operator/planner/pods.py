@@ -39,7 +39,7 @@ class PodView:
     ``dies`` are the numbers that the device plugin gave it (empty before it did), ``dies_requested`` what it asked
     for. ``running_since`` is None while its container does not run; ``started`` says that its start-up probe passed.
     ``forced`` marks a deletion without grace. ``stuck`` says why its container cannot be started, or keeps ending;
-    empty while that is not so.
+    empty while that is not so. ``server`` is its ``node``, or the one that it is meant for.
     """
 
     namespace: str
@@ -62,6 +62,7 @@ class PodView:
     error: EngineError | None
     stuck: str = ""
     started: bool = False
+    server: str = ""
 
     @property
     def terminal(self) -> bool:
@@ -119,6 +120,7 @@ def view_pod(pod: Mapping[str, Any]) -> PodView:
         error=_engine_error(container),
         stuck=_stuck(container),
         started=container.get("started") is True,
+        server=server_of(pod),
     )
 
 

@@ -1,9 +1,9 @@
 """Preemption: whose instances give their dies to a unit of higher priority.
 
 Only instances of a strictly lower priority are asked, and only if the unit then fits; the lowest priority first, the
-youngest first, and no more than needed: of those that would make room, each is spared if the unit fits without it. A
-gang that would lose its last prefill or its last decode instance could not serve any more, so it gives up everything;
-the rest of it comes first, for as long as the chosen ones stand, the same answer is given again.
+youngest first, and no more than needed (see room). A gang that would lose its last prefill or its last decode instance
+could not serve any more, so it gives up everything; the rest of it comes first, for as long as the chosen ones stand,
+the same answer is given again.
 Nothing is ended here: the chosen ones leave as in a rollout, and finish their requests.
 """
 
@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from xdeepserve_operator.api.v1alpha1.base import RoleType
-from xdeepserve_operator.planner.placement import Placement, Request, holding, place
+from xdeepserve_operator.planner.placement import Request
+from xdeepserve_operator.planner.room import leavers
 from xdeepserve_operator.planner.servers import Server
 
 
@@ -38,33 +39,8 @@ def victims(
         key=lambda one: (-one.priority, one.since, one.executor, one.replica),
         reverse=True,
     )
-    enough = _fewest(servers, requests, lower)
-    if enough is None:
-        return ()
-    chosen = list(lower[:enough])
-    for one in reversed(chosen[:-1]):
-        rest = [other for other in chosen if other is not one]
-        if _fits(servers, requests, rest):
-            chosen = rest
-    return _whole_gangs(chosen, holders)
-
-
-def _fewest(servers: Sequence[Server], requests: Sequence[Request], lower: Sequence[Holder]) -> int | None:
-    """How many of ``lower``, from the front, make room; by bisection, for more never make less."""
-    if not lower or not _fits(servers, requests, lower):
-        return None
-    low, high = 1, len(lower)
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if _fits(servers, requests, lower[:middle]) else (middle + 1, high)
-    return low
-
-
-def _fits(servers: Sequence[Server], requests: Sequence[Request], gone: Sequence[Holder]) -> bool:
-    freed: Counter[str] = Counter()
-    for one in gone:
-        freed.subtract(one.dies)
-    return isinstance(place(holding(servers, freed), requests), Placement)
+    chosen = leavers(servers, requests, lower) if lower else None
+    return () if chosen is None else _whole_gangs(chosen, holders)
 
 
 def _whole_gangs(chosen: Sequence[Holder], holders: Sequence[Holder]) -> tuple[Holder, ...]:

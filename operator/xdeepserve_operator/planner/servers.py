@@ -108,10 +108,13 @@ def dies_held(
     return held
 
 
-def dies_freeing(pods: Iterable[Mapping[str, Any]], groups: Iterable[GroupView]) -> Counter[str]:
+def dies_freeing(
+    pods: Iterable[Mapping[str, Any]], groups: Iterable[GroupView], idle: Set[tuple[str, str]] = frozenset()
+) -> Counter[str]:
     """Those of the dies held that will be free without anybody's doing: what leaves, ends or belongs to nothing.
 
-    An instance leaves as a whole, even if so far only some of its groups say so. Warm engines leave for whoever waits.
+    An instance leaves as a whole, even if so far only some of its groups say so. The dies of a warm engine that a DP
+    group is to have are the group's; those of ``idle`` ones, as (namespace, name), stay held.
     """
     known = {(view.namespace, view.name): view for view in groups}
     leaving = {view.instance for view in known.values() if view.leaving is not None}
@@ -128,7 +131,7 @@ def dies_freeing(pods: Iterable[Mapping[str, Any]], groups: Iterable[GroupView])
         bound.add((namespace, group, attempt))
         view = known.get((namespace, group))
         abandoned = bool(group) and (view is None or str(view.attempt) != attempt)
-        warm = labels.get(names.LABEL_COMPONENT) == names.COMPONENT_WARM
+        warm = labels.get(names.LABEL_COMPONENT) == names.COMPONENT_WARM and (namespace, metadata["name"]) not in idle
         if "deletionTimestamp" in metadata or abandoned or warm or (namespace, group) in going:
             freeing[node] += dies_requested(pod)
     for (namespace, name), view in known.items():

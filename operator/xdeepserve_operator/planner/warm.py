@@ -2,20 +2,43 @@
 
 A TaskExecutor may keep engines that run and wait, each with the dies of a DP group, to be assigned when an instance is
 made, scaled up or mended. A DP group that is to be placed goes where a waiting engine is that fits: of its revision,
-with its number of dies, on an allowed chip. What a waiting engine holds is nobody else's; when somebody waits for dies
-the waiting engines go, so they count as dies that come free.
+with its number of dies, on an allowed chip. What a waiting engine holds is nobody else's until somebody lacks dies:
+then as few of them go as make room, those of the lowest priority first, whoever lacks them, for what waits serves
+nobody. Of equals, those go that are on servers where the placement wants to be, and that have not started yet.
 
 ``engaged`` matches groups that have no pod yet with waiting engines on their server, by name on both sides, so that
 whoever asks comes to the same answer.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from xdeepserve_operator.api import names
 from xdeepserve_operator.api.v1alpha1.base import Chip
 from xdeepserve_operator.planner.groups import GroupView
 from xdeepserve_operator.planner.packing import Block
+from xdeepserve_operator.planner.placement import Placement, Request, place
 from xdeepserve_operator.planner.pods import PodView
+from xdeepserve_operator.planner.room import leavers, without
+from xdeepserve_operator.planner.servers import Server
+
+EngineKey = tuple[str, str]  # namespace and name
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """A warm engine, listening or not yet, that no DP group is to have; of its TaskExecutor's ``priority``."""
+
+    namespace: str
+    name: str
+    priority: int
+    started: bool
+    dies: Mapping[str, int]
+
+    @property
+    def key(self) -> EngineKey:
+        """Names it in the cluster."""
+        return self.namespace, self.name
 
 
 def waiting(pods: Iterable[PodView]) -> list[PodView]:
@@ -42,6 +65,27 @@ def spare(groups: Iterable[GroupView], pods: Sequence[PodView]) -> list[PodView]
     """Waiting engines that no DP group is to have."""
     taken = {pod.name for pod in engaged(groups, pods).values()}
     return [pod for pod in waiting(pods) if pod.name not in taken]
+
+
+def idle(groups: Iterable[GroupView], pods: Sequence[PodView], priority: int) -> list[Idle]:
+    """All of a TaskExecutor that could give way."""
+    taken = {pod.name for pod in engaged(groups, pods).values()}
+    free = (pod for pod in pods if pod.component == names.COMPONENT_WARM and pod.alive and pod.name not in taken)
+    return [Idle(pod.namespace, pod.name, priority, pod.started, {pod.server: pod.dies_requested}) for pod in free]
+
+
+def give_way(
+    servers: Sequence[Server], requests: Sequence[Request], engines: Sequence[Idle]
+) -> tuple[Idle, ...] | None:
+    """Those that must go for ``requests`` to fit on ``servers``; None when they do not even fit once all are gone."""
+    if isinstance(place(servers, requests), Placement):
+        return ()
+    plan = place(without(servers, engines), requests) if engines else None
+    if not isinstance(plan, Placement):
+        return None
+    wanted = {spot.node for spot in plan.spots.values()}
+    order = sorted(engines, key=lambda one: (one.priority, wanted.isdisjoint(one.dies), one.started, one.key))
+    return leavers(servers, requests, order)
 
 
 def fill(

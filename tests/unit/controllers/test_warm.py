@@ -91,6 +91,44 @@ async def test_they_give_way_to_whoever_needs_their_dies_and_come_back() -> None
     assert len(waiting(world)) == 4
 
 
+async def test_no_more_of_them_give_way_than_make_room_the_least_important_first() -> None:
+    world = await start(warm=4, decode_servers=1)
+    modest = manifests.executor("modest", dp=4)
+    modest["spec"] |= {"warm": 4, "priority": -1}
+    world.api.add("TaskExecutor", modest)
+    await world.settle()
+    assert len(waiting(world)) == 8
+    world.api.add("TaskExecutor", manifests.executor("needy", dp=5))
+    await world.settle()
+    assert world.ready("TaskExecutor", "needy")[0]
+    left = [name.rpartition("-warm-")[0] for name in waiting(world)]
+    assert left == ["chat-decode"] * 4 + ["modest"]
+
+
+async def test_none_gives_way_to_what_cannot_fit_anyhow() -> None:
+    world = await start(warm=4, decode_servers=1)
+    world.api.add("TaskExecutor", manifests.executor("huge", dp=15))
+    await world.settle()
+    assert world.ready("TaskExecutor", "huge")[1] == "InsufficientDies"
+    assert len(waiting(world)) == 4
+
+
+async def test_a_group_that_moves_takes_the_place_of_one_when_there_is_no_other() -> None:
+    world = World(decode_servers=1)
+    world.api.add("SuperPod", manifests.superpod())
+    waits, moves = manifests.executor("waits", dp=1), manifests.executor("moves", dp=1, tp=2)
+    waits["spec"] |= {"warm": 13}
+    world.api.add("TaskExecutor", moves)
+    world.api.add("TaskExecutor", waits)
+    await world.settle()
+    assert len(waiting(world)) == 13
+    node, dies = world.place_of(world.get("Pod", "moves-0-dp0-0"))
+    world.hardware.kill_die(node, dies[0])
+    await world.settle()
+    assert world.ready("TaskExecutor", "moves")[0]
+    assert len(waiting(world)) == 12, "one of its two dies is well"
+
+
 async def test_a_new_revision_has_warm_engines_of_its_own() -> None:
     world = await start(warm=1)
     old = world.get("Pod", waiting(world)[0])["metadata"]["labels"][names.LABEL_REVISION]

@@ -1,8 +1,9 @@
 from dataclasses import replace
 
-from xdeepserve_operator.planner.gang import Candidate, Waiting, admit, units
+from xdeepserve_operator.planner.gang import Admission, Candidate, Waiting, admit, units
 from xdeepserve_operator.planner.packing import Block
 from xdeepserve_operator.planner.placement import Request
+from xdeepserve_operator.planner.warm import Idle
 
 from .builders import server
 
@@ -119,3 +120,47 @@ def test_a_gang_begins_anew_when_all_of_its_last_life_is_gone() -> None:
     result = admit([server("c", 16)], [prefill, decode], "chat")
     assert result.admitted == ()
     assert result.waiting == {("p", 0): Waiting("old instances of the gang are ending", "Placing")}
+
+
+def engine(name: str, dies: int = 1) -> Idle:
+    return Idle("default", name, 0, True, {"c": dies})
+
+
+def leaving(result: Admission) -> list[str]:
+    return [one.name for one in result.going]
+
+
+def test_warm_engines_give_way_when_what_leaves_anyhow_is_not_enough() -> None:
+    servers, gang = [server("c", 0)], candidate("te", 2)
+    engines = [engine(name) for name in "abc"]
+    enough = admit(servers, [gang], "te", {"c": 2}, engines)
+    assert leaving(enough) == []
+    assert "instances that leave make room" in enough.waiting["te", 0].message
+    result = admit(servers, [gang], "te", {"c": 1}, engines)
+    assert leaving(result) == ["a"]
+    assert result.short == ()
+    assert result.waiting["te", 0].message.endswith("; engines that wait give way")
+
+
+def test_each_gang_lets_its_own_engines_go() -> None:
+    gangs = [candidate("first", 1, created="1"), candidate("second", 1, created="2")]
+    results = [admit([server("c", 0)], gangs, gang, None, [engine("a"), engine("b")]) for gang in ("first", "second")]
+    assert [leaving(one) for one in results] == [["a"], ["b"]]
+
+
+def test_no_engine_goes_for_a_gang_that_does_not_fit_even_so() -> None:
+    result = admit([server("c", 2)], [candidate("big", 16)], "big", {"c": 4}, [engine("a", 8)])
+    assert leaving(result) == []
+    ((_, left),) = result.short
+    assert [one.free for one in left] == [14], "preemption may count on them"
+
+
+def test_an_engine_that_is_to_become_part_of_an_instance_is_nobody_elses() -> None:
+    begun = replace(candidate("a", 1, begun=True), engines={0: frozenset({("default", "a-warm-0")})})
+    other = candidate("b", 1)
+    engines = [engine("a-warm-0"), engine("b-warm-0")]
+    assert leaving(admit([server("c", 1)], [begun, other], "b", None, engines)) == ["b-warm-0"]
+    alone = admit([server("c", 1)], [begun, other], "b", None, engines[:1])
+    assert (leaving(alone), len(alone.short)) == ([], 1)
+    hopeless = replace(begun, missing=candidate("a", 16).missing)
+    assert leaving(admit([server("c", 0)], [hopeless, other], "b", None, engines[:1])) == ["a-warm-0"]

@@ -1,11 +1,27 @@
 from dataclasses import replace
 
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from xdeepserve_operator.api import names
 from xdeepserve_operator.planner.packing import Block
+from xdeepserve_operator.planner.placement import Placement, Request, place
 from xdeepserve_operator.planner.pods import PodView
-from xdeepserve_operator.planner.warm import donor, engaged, fill, next_number, spare, superfluous, waiting
+from xdeepserve_operator.planner.room import without
+from xdeepserve_operator.planner.warm import (
+    Idle,
+    donor,
+    engaged,
+    fill,
+    give_way,
+    idle,
+    next_number,
+    spare,
+    superfluous,
+    waiting,
+)
 
-from .builders import group, pod_view
+from .builders import group, pod_view, server
 
 CHIPS = {"n0": "910C", "n1": "910C", "b0": "910B"}
 
@@ -15,6 +31,19 @@ def warm(number: int, node: str = "n0", revision: str = "r1", dies: int = 1) -> 
     return replace(
         view, component=names.COMPONENT_WARM, group="", node=node, revision=revision, dies_requested=dies, started=True
     )
+
+
+def ask(*dies: int) -> list[Request]:
+    return [Request("Decode", "pod-a", ("910C",), tuple(Block(f"b{n}", size) for n, size in enumerate(dies)))]
+
+
+def idling(name: str, dies: int = 1, node: str = "n0", priority: int = 0, *, started: bool = True) -> Idle:
+    return Idle("default", name, priority, started, {node: dies})
+
+
+def going(free: dict[str, int], wanted: list[Request], *engines: Idle) -> list[str] | None:
+    found = give_way([server(name, dies) for name, dies in free.items()], wanted, engines)
+    return None if found is None else [one.name for one in found]
 
 
 def test_only_what_runs_and_is_to_stay_can_be_assigned() -> None:
@@ -80,3 +109,72 @@ def test_weights_come_from_an_engine_of_the_same_revision_that_serves() -> None:
     assert [donor(group(index, replica=1), pods) for index in range(3)] == ["127.1.0.1", "127.1.0.2", "127.1.0.1"]
     useless = [replace(pods[0], ready=False), replace(pods[1], revision="r0"), warm(0)]
     assert donor(group(0, replica=1), useless) == ""
+
+
+def test_what_could_give_way_is_every_engine_without_a_group_listening_or_not() -> None:
+    starting = replace(warm(1), started=False, ip="", node="", server="n1")
+    pods = [warm(0), starting, warm(2), replace(warm(3), terminating=True), pod_view(name="te-0-dp9-0")]
+    found = idle([group(0)], pods, priority=3)
+    assert [(one.name, one.priority, one.dies) for one in found] == [
+        ("te-warm-1", 3, {"n1": 1}),
+        ("te-warm-2", 3, {"n0": 1}),
+    ]
+
+
+def test_no_more_engines_give_way_than_make_room() -> None:
+    engines = [idling(name) for name in "abc"]
+    assert going({"n0": 0}, ask(1), *engines) == ["a"]
+    assert going({"n0": 1}, ask(1, 1, 1), *engines) == ["a", "b"]
+    assert going({"n0": 1}, ask(4), *engines) == ["a", "b", "c"]
+
+
+def test_none_gives_way_where_there_is_room_or_will_be_none_anyhow() -> None:
+    assert going({"n0": 1}, ask(1), idling("a")) == []
+    assert going({"n0": 0}, ask(3), idling("a"), idling("b")) is None
+    assert going({"n0": 0}, ask(1)) is None
+
+
+def test_the_lowest_priority_gives_way_first() -> None:
+    assert going({"n0": 0}, ask(1), idling("a", priority=2), idling("b", priority=1)) == ["b"]
+    assert going({"n0": 0}, ask(2), idling("a", priority=2), idling("b", priority=1)) == ["b", "a"]
+
+
+def test_one_whose_dies_do_not_help_stays_whatever_its_priority() -> None:
+    assert going({"n0": 0, "n1": 0}, ask(2), idling("low", 1, "n1"), idling("high", 2, "n0", priority=9)) == ["high"]
+
+
+def test_of_equals_those_go_that_are_where_the_placement_wants_to_be() -> None:
+    engines = [idling("a", 4, "n0"), idling("b", 4, "n1")]
+    assert going({"n0": 4, "n1": 0}, ask(4, 4), *engines) == ["a"]
+    assert going({"n0": 4, "n1": 0}, ask(8), *reversed(engines)) == ["a"]
+    assert going({"n0": 0, "n1": 2}, ask(4), *engines) == ["a"], "best fit leaves the fewest dies free"
+
+
+def test_of_equals_on_a_server_one_that_still_starts_goes() -> None:
+    assert going({"n0": 0}, ask(1), idling("a"), idling("b", started=False)) == ["b"]
+
+
+@settings(max_examples=60)
+@given(
+    sizes=st.lists(st.tuples(st.integers(0, 3), st.sampled_from([1, 2, 4, 8]), st.integers(0, 2)), max_size=8),
+    free=st.lists(st.integers(0, 3), min_size=4, max_size=4),
+    wanted=st.lists(st.sampled_from([1, 2, 4, 8]), min_size=1, max_size=3),
+)
+def test_who_gives_way_makes_room_and_each_is_needed(
+    sizes: list[tuple[int, int, int]], free: list[int], wanted: list[int]
+) -> None:
+    used, engines = dict.fromkeys(range(4), 0), list[Idle]()
+    for number, (node, dies, priority) in enumerate(sizes):
+        if used[node] + free[node] + dies <= 16:
+            used[node] += dies
+            engines.append(idling(f"e{number}", dies, f"n{node}", priority))
+    servers = [server(f"n{number}", left) for number, left in enumerate(free)]
+
+    def fit(gone: list[Idle]) -> bool:
+        return isinstance(place(without(servers, gone), ask(*wanted)), Placement)
+
+    found = give_way(servers, ask(*wanted), engines)
+    assert (found is None) is not fit(engines)
+    chosen = list(found or ())
+    assert fit(chosen) or found is None
+    assert not any(fit([other for other in chosen if other is not one]) for one in chosen)
