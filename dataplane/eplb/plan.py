@@ -1,7 +1,8 @@
 """``plan``: from a window of load to a placement, with what it is expected to gain and what it costs.
 
 Whatever the policy, the result keeps the invariants of ``Placement``, and layer by layer it is never worse, on the
-slices planned for, than the placement in force: a layer that would be stays as it is. So does a layer without any load.
+slices planned for, than the placement in force: a layer that would be stays as it is, unless it breaks a rule of the
+cluster as that is now. So does a layer without any load.
 The slices planned for are those since the last shift of traffic that the window shows.
 """
 
@@ -15,7 +16,7 @@ from eplb.checks import FROM_CURRENT, check_input
 from eplb.cluster import Cluster
 from eplb.cost import EXPERT_BYTES, Cost, Link, cost
 from eplb.forecast import forecast
-from eplb.hierarchy import deal_out
+from eplb.hierarchy import deal_out, in_groups
 from eplb.load import LoadWindow
 from eplb.placement import EMPTY, Placement
 from eplb.policies import Options, Policy, policy
@@ -68,7 +69,7 @@ def plan(
     expected = forecast(window)
     start, pins = _start(window, cluster, current, pinned)
     whole = problem(expected, cluster, window.top_k, start, pins)
-    sound = _sound(whole, window.experts)
+    sound = _sound(whole, cluster, window.experts)
     if limited and name != "none":
         whole = replace(whole, start=np.where(whole.open, whole.start, EMPTY))
     todo = np.flatnonzero(~(window.idle & sound))
@@ -112,13 +113,14 @@ def _solve(part: Problem, cluster: Cluster, chosen: Policy, options: Options, li
     return renumber(part, slots, cluster.servers if cluster.hierarchical else 1)
 
 
-def _sound(whole: Problem, experts: int) -> NDArray[np.bool_]:
+def _sound(whole: Problem, cluster: Cluster, experts: int) -> NDArray[np.bool_]:
     """[layers]: whether the placement in force keeps the invariants under the cluster as it is now."""
     placed = Placement(whole.start.astype(np.int32), experts)
     closed = ((whole.start != EMPTY) & ~whole.open).any((1, 2))
     ordered = np.sort(whole.start, axis=2)
     twice = ((ordered[:, :, 1:] == ordered[:, :, :-1]) & (ordered[:, :, 1:] != EMPTY)).any((1, 2))
-    return np.asarray(~closed & ~twice & (placed.copies() > 0).all(1))
+    sound = ~closed & ~twice & (placed.copies() > 0).all(1)
+    return np.asarray(sound & in_groups(whole, cluster) if cluster.hierarchical else sound)
 
 
 def _start(

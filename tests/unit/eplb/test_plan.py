@@ -146,6 +146,18 @@ def test_groups_stay_on_one_server() -> None:
             assert not groups[0] & groups[1]
 
 
+def test_a_placement_in_force_that_scatters_groups_is_no_reason_to_go_on_so() -> None:
+    window, cluster = generate("small").fit, Cluster(4, 5, servers=2, expert_groups=4)
+    scattered = plan(window, SMALL).placement
+    found = plan(window, cluster, scattered)
+    assert found.before is not None
+    assert found.predicted.mean > found.before.mean, "groups cost balance, and it shows"
+    for layer in found.placement.slots.reshape(4, 2, 10):
+        groups = [set((server[server != EMPTY] // 4).tolist()) for server in layer]
+        assert len(groups[0]) == len(groups[1]) == 2
+        assert not groups[0] & groups[1]
+
+
 def test_only_equal_npus_change_numbers_to_save_moves() -> None:
     window = generate("small").fit
     first = plan(window, SMALL).placement

@@ -30,6 +30,12 @@ def test_only_what_is_not_there_travels_and_its_readers_are_dealt_out() -> None:
     ]
 
 
+def test_an_npu_that_is_to_hold_nothing_gives_what_nobody_else_has_and_no_more() -> None:
+    before = np.array([[0, 1], [0, 2], [3, EMPTY]])
+    after = np.array([[EMPTY] * 3, [0, 2, 1], [3, 0, EMPTY]])
+    assert list(transfers(0, before, after)) == [Transfer(0, 1, 0, 1), Transfer(0, 0, 1, 2)]
+
+
 def test_any_change_arrives_whole_and_leaves_every_expert_reachable_on_the_way() -> None:
     rng = np.random.default_rng(5)
     for _ in range(300):
