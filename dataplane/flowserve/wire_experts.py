@@ -58,6 +58,7 @@ class ExpertTable(WireModel):
     version: int = Field(ge=0)
     top_k: int = Field(ge=1)
     experts: int = Field(ge=1, le=MAX_EXPERTS)
+    groups: int = Field(default=1, ge=1, le=MAX_EXPERTS)  # of the gate, of consecutive experts; 1 where it has none
     expert_bytes: int = Field(ge=0)  # what one expert's weights take in memory, the largest of all layers
     layers: tuple[LayerSlots, ...] = Field(max_length=MAX_LAYERS)
 

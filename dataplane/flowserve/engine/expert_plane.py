@@ -120,6 +120,7 @@ class ExpertPlane:
             version=current.version,
             top_k=config.num_experts_per_tok,
             experts=config.n_routed_experts,
+            groups=config.n_group,
             expert_bytes=max(map(packed_bytes, held), default=0),
             layers=current.table(),
         )

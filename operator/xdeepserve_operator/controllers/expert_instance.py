@@ -6,17 +6,17 @@ the plain placement, finds map and table to differ, and goes on. Only what can b
 A step that was given up ends the plan: the map goes back to what is in force, and the next plan waits longer.
 """
 
-import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from flowserve.wire_experts import ExpertOrder, ExpertTable, LayerSlots
+from flowserve.wire_experts import ExpertOrder, LayerSlots
 from xdeepserve_operator.api.v1alpha1.experts import InstancePlacement, Outcome, PlacementEvent
-from xdeepserve_operator.controllers.expert_ear import Ear, ExpertRoutes, Look
+from xdeepserve_operator.controllers.expert_advice import Advice
+from xdeepserve_operator.controllers.expert_ear import Ear, ExpertRoutes, Force, Look
 from xdeepserve_operator.controllers.expert_maps import ExpertMaps
 from xdeepserve_operator.controllers.ports import Clock, Cluster
 from xdeepserve_operator.planner.conditions import format_time
-from xdeepserve_operator.planner.expert_load import Group, Measured, measured, remark
+from xdeepserve_operator.planner.expert_load import Group, Measured, measured
 from xdeepserve_operator.planner.expert_map import BadMap, Map
 from xdeepserve_operator.planner.expert_status import SAME_PERCENT, percent, with_load
 from xdeepserve_operator.resources.expert_map import map_name
@@ -35,11 +35,9 @@ class Memory:
     sent: int = 0  # version of the last order in this epoch
     sent_at: float = 0.0
     called_off: bool = False  # by this operator
-    planned: int = 0  # sequence of the newest slice that was planned with
     failures: int = 0
     not_before: float = 0.0
     error: str = ""
-    remark: str = ""
 
 
 class ExpertInstance:
@@ -48,6 +46,7 @@ class ExpertInstance:
     def __init__(self, maps: ExpertMaps, cluster: Cluster, routes: ExpertRoutes, clock: Clock) -> None:
         self._maps, self._cluster, self._routes, self._clock = maps, cluster, routes, clock
         self._ear = Ear(routes)
+        self._advice = Advice(cluster, self._ear)
         self._memory = Memory()
         self.events: list[PlacementEvent] = []
         self.measured: Measured | None = None
@@ -57,8 +56,8 @@ class ExpertInstance:
         """One pass; returns the instance's new status. Raises NoPlan or BadMap."""
         self.events, self.applied_at_once = [], False
         now = await self._pass(look, before)
-        message = look.frozen or self._memory.error or self._memory.remark
-        return now.model_copy(update={"message": message[:1024]})
+        said = (look.evacuation.why, look.frozen or self._memory.error or self._advice.remark)
+        return now.model_copy(update={"message": "; ".join(filter(None, said))[:1024]})
 
     async def _pass(self, look: Look, before: InstancePlacement) -> InstancePlacement:
         group = Group.of(look.report)
@@ -78,12 +77,12 @@ class ExpertInstance:
             }
         )
         if group.target:
-            if look.frozen:
+            if not look.may_become(self._maps.written(look.placement, look.index)):
                 memory.called_off = await self._routes.call_off(look.host, look.token, group.target)
             return now.model_copy(update={"swap_phase": group.phase})
         if force is None:
             return now
-        self.measured = measured(self._ear.slices, group.epoch, force.table.version)
+        self.measured = measured(self._ear.slices, group.epoch, force.table.version, look.ranks.weights)
         now = with_load(now.model_copy(update={"missing_experts": force.missing}), self.measured)
         if memory.sent > group.highest:
             late = self._clock.monotonic() - memory.sent_at > look.spec.limits.progress_deadline_seconds
@@ -95,20 +94,12 @@ class ExpertInstance:
             if not memory.called_off:
                 return await self._give_up(look, now, force.map, group)
             memory.sent, memory.called_off = 0, False  # no failure: it goes on where it was when it may
-        if look.spec.map_ref is not None:
-            wanted = self._maps.given(look.placement, look.spec.map_ref.name)
-            if reason := wanted.fits(force.table):
-                raise BadMap(reason)
-        else:
-            written = self._maps.written(look.placement, look.index)
-            if written is None or written.fits(force.table):
-                now = now.model_copy(update={"layers_done": 0, "layers_total": 0})
-                written = await self._maps.write(look.placement, look.index, force.map)
-            wanted = written
+        now, wanted = await self._wanted(look, now, force)
+        now = self._evacuating(look, now)
         left = wanted.differing(force.map)
         if not left:
             now = self._completed(look, now)
-            proposal = await self._proposal(look, group, force.table)
+            proposal = await self._proposal(look, group, force)
             if proposal is None:
                 return self._with_map(now, look)
             wanted = await self._adopt(look, now, wanted, proposal)
@@ -128,9 +119,32 @@ class ExpertInstance:
         now = self._with_map(now, look).model_copy(
             update={"layers_done": total - len(left), "layers_total": total, "swap_phase": "Planned"}
         )
-        if not look.frozen and self._clock.monotonic() >= memory.not_before:
+        if look.may_become(wanted) and self._clock.monotonic() >= memory.not_before:
             await self._send(look, group, wanted.step(left[: look.spec.limits.layers_per_step]))
         return now
+
+    async def _wanted(self, look: Look, now: InstancePlacement, force: Force) -> tuple[InstancePlacement, Map]:
+        """The map to go to, and the instance: it stays where it is if there is none, or ranks fell ill or got well."""
+        if look.spec.map_ref is not None:
+            given = self._maps.given(look.placement, look.spec.map_ref.name)
+            if reason := given.fits(force.table):
+                raise BadMap(reason)
+            return now, given
+        written, ill = self._maps.written(look.placement, look.index), look.evacuation.ranks
+        well = set(now.evacuated) - ill
+        if written is not None and not written.fits(force.table) and not (written.used & ill or well - written.used):
+            return now, written
+        await self._maps.write(look.placement, look.index, force.map)
+        return now.model_copy(update={"layers_done": 0, "layers_total": 0}), force.map
+
+    def _evacuating(self, look: Look, now: InstancePlacement) -> InstancePlacement:
+        """Says which ranks recovery wants to be empty, when that changes."""
+        asked = sorted(look.evacuation.ranks)
+        if asked == now.evacuated:
+            return now
+        text = look.evacuation.why or "all ranks may hold experts again"
+        self._cluster.event(look.placement, "Evacuation", f"instance {look.index}: {text}", warning=bool(asked))
+        return now.model_copy(update={"evacuated": asked})
 
     async def _give_up(self, look: Look, now: InstancePlacement, force: Map, group: Group) -> InstancePlacement:
         """The step was rolled back: what is in force is what is wanted, until the next plan."""
@@ -139,7 +153,8 @@ class ExpertInstance:
         pause = look.spec.interval_seconds * min(2 ** (memory.failures - 1), MOST_PATIENCE)
         memory.not_before = self._clock.monotonic() + pause
         memory.error = f"version {memory.sent} was given up: {group.error or 'a rank did not take it up in time'}"
-        memory.sent, memory.planned = 0, self._ear.sequence
+        memory.sent = 0
+        self._advice.rest(look)
         self._record(look, now, "GivenUp", layers=now.layers_total)
         self._cluster.event(look.placement, "GivenUp", f"instance {look.index}: {memory.error}", warning=True)
         if look.spec.mode != "Static":
@@ -161,34 +176,15 @@ class ExpertInstance:
         self._cluster.event(look.placement, "Applied", text)
         return now.model_copy(update={"layers_done": now.layers_total, "swap_phase": "Idle", "stalled": False})
 
-    async def _proposal(self, look: Look, group: Group, table: ExpertTable) -> "Proposal | None":
-        """A plan that is worth acting on, made at most once an interval."""
-        memory, limits, evacuated = self._memory, look.spec.limits, set(look.spec.evacuate)
-        occupied = any(max(rank) >= 0 for one in table.layers for at, rank in enumerate(one.slots) if at in evacuated)
-        if look.spec.mode == "Static" or look.frozen or not self._ear.slices:
+    async def _proposal(self, look: Look, group: Group, force: Force) -> "Proposal | None":
+        """A plan to act on."""
+        if look.spec.mode == "Static" or self._clock.monotonic() < self._memory.not_before:
             return None
-        if memory.planned == self._ear.sequence or self._clock.monotonic() < memory.not_before:
-            return None
-        uneven = self.measured is not None and self.measured.mean * 100 >= limits.min_imbalance_percent
-        if not (uneven or occupied or look.at_once):
-            return None
-        memory.planned = self._ear.sequence
-        from xdeepserve_operator.planner.expert_plan import propose  # brings NumPy, which idle operators do without
-
-        proposal = await asyncio.to_thread(propose, look.spec, table, list(self._ear.slices)[-look.spec.window :])
-        self._remark(look, group, table, proposal.before)
-        if not proposal.layers or not (occupied or look.at_once or proposal.gain * 100 >= limits.min_gain_percent):
-            self.applied_at_once = look.at_once
-            return None
-        return proposal
-
-    def _remark(self, look: Look, group: Group, table: ExpertTable, imbalance: float) -> None:
-        before = self._memory.remark
-        if self._ear.rows:
-            self._memory.remark = remark(self._ear.rows, group.ranks, table.experts, imbalance)
-        if self._memory.remark and not before:
-            text = f"instance {look.index}: {self._memory.remark}"
-            self._cluster.event(look.placement, "DoesNotPay", text, warning=True)
+        proposal = await self._advice.proposal(look, group, force, self.measured)
+        if proposal is None or proposal.layers:
+            return proposal
+        self.applied_at_once = look.at_once
+        return None
 
     async def _adopt(self, look: Look, now: InstancePlacement, wanted: Map, proposal: "Proposal") -> Map:
         """Makes a plan the map to go to; in mode Advisory only says so."""

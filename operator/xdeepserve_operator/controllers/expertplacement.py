@@ -2,11 +2,13 @@
 
 Every instance has a load, a map and a change of its own (``expert_instance``). What engines say of themselves comes
 from what TE-shells last said to the fleet. Nothing begins, and what is on its way is called off, while the TaskExecutor
-rolls out or recovers, and while the placement is paused.
+rolls out or recovers, and while the placement is paused. One thing goes on: in mode Dynamic, ranks that are unwell and
+cannot be replaced yet are emptied (``planner.expert_evacuation``), and get their share back when they are well.
 """
 
 from collections.abc import Iterator
 
+from flowserve.wire import ShellStatus
 from xdeepserve_operator.api import names
 from xdeepserve_operator.api.v1alpha1.experts import ExpertPlacementSpec, InstancePlacement, PlacementEvent
 from xdeepserve_operator.controllers.expert_ear import ExpertRoutes, Look
@@ -15,13 +17,16 @@ from xdeepserve_operator.controllers.expert_maps import ExpertMaps
 from xdeepserve_operator.controllers.fleet import Fleet
 from xdeepserve_operator.controllers.objects import announce, leaving, refuse
 from xdeepserve_operator.controllers.ports import Clock, Cluster, Object, Store
-from xdeepserve_operator.controllers.snapshot import Executor
+from xdeepserve_operator.controllers.snapshot import Executor, instances
 from xdeepserve_operator.planner.executorstatus import unsettled
+from xdeepserve_operator.planner.expert_evacuation import Evacuation, evacuation
 from xdeepserve_operator.planner.expert_load import Measured
 from xdeepserve_operator.planner.expert_map import BadMap, NoPlan
 from xdeepserve_operator.planner.expert_status import placement_status
 from xdeepserve_operator.planner.pods import view_pod
 from xdeepserve_operator.planner.readiness import Verdict
+from xdeepserve_operator.planner.recovery import Patience
+from xdeepserve_operator.planner.servers import node_health
 from xdeepserve_operator.resources import children
 
 LOOK_SECONDS, SWAP_SECONDS = 2.0, 0.3
@@ -33,10 +38,18 @@ class ExpertPlacementReconciler:
     kind = "ExpertPlacement"
 
     def __init__(
-        self, store: Store, cluster: Cluster, clock: Clock, fleet: Fleet, routes: ExpertRoutes, *, image: str
+        self,
+        store: Store,
+        cluster: Cluster,
+        clock: Clock,
+        fleet: Fleet,
+        routes: ExpertRoutes,
+        *,
+        image: str,
+        patience: Patience,
     ) -> None:
         self._store, self._cluster, self._clock = store, cluster, clock
-        self._fleet, self._routes, self._image = fleet, routes, image
+        self._fleet, self._routes, self._image, self._patience = fleet, routes, image, patience
         self._maps = ExpertMaps(store, cluster)
         self._instances: dict[tuple[str, int], ExpertInstance] = {}  # by uid of the placement, and replica
 
@@ -68,7 +81,7 @@ class ExpertPlacementReconciler:
     ) -> float:
         before = {one["index"]: one for one in placement.get("status", {}).get("instances") or ()}
         silent = present - {look.index for look in looks}
-        instances = [InstancePlacement.model_validate(one) for index, one in before.items() if index in silent]
+        said = [InstancePlacement.model_validate(one) for index, one in before.items() if index in silent]
         events: list[PlacementEvent] = []
         measured: dict[int, Measured] = {}
         problem: Verdict | None = None
@@ -80,11 +93,11 @@ class ExpertPlacementReconciler:
             )
             old = InstancePlacement.model_validate(before.get(look.index, {"index": look.index}))
             try:
-                instances.append(await acting.look(look, old))
+                said.append(await acting.look(look, old))
             except (NoPlan, BadMap) as error:
                 reason = "BadMap" if isinstance(error, BadMap) else "Unplannable"
                 problem = Verdict(False, reason, f"instance {look.index}: {error}")
-                instances.append(old.model_copy(update={"message": str(error)[:1024]}))
+                said.append(old.model_copy(update={"message": str(error)[:1024]}))
             events = [*acting.events, *events]
             if acting.measured is not None:
                 measured[look.index] = acting.measured
@@ -92,15 +105,17 @@ class ExpertPlacementReconciler:
                 followed = _request(placement)
         ready = Verdict(True, spec.mode, f"watches {len(looks)} instances")
         if frozen:
-            ready = Verdict(False, "Paused" if spec.paused else "Frozen", f"nothing moves: {frozen}")
+            saving = any(look.evacuation.ranks for look in looks)
+            text = f"nothing {'else ' if saving else ''}moves: {frozen}"
+            ready = Verdict(False, "Paused" if spec.paused else "Frozen", text)
         elif not looks:
             ready = Verdict(False, "NoInstance", "no instance serves yet")
         announce(self._cluster, placement, ready)
         now = self._clock.now()
-        instances.sort(key=lambda one: one.index)
-        status = placement_status(placement, spec, instances, events, measured, ready, problem, followed, now)
+        said.sort(key=lambda one: one.index)
+        status = placement_status(placement, spec, said, events, measured, ready, problem, followed, now)
         await self._cluster.update_status(self.kind, placement, status)
-        return SWAP_SECONDS if any(one.swap_phase != "Idle" for one in instances) else LOOK_SECONDS
+        return SWAP_SECONDS if any(one.swap_phase != "Idle" for one in said) else LOOK_SECONDS
 
     def _target(self, placement: Object, spec: ExpertPlacementSpec) -> Executor | Verdict:
         """The TaskExecutor, or why there is nothing to do. Raises ValidationError for one that is none of ours."""
@@ -128,13 +143,30 @@ class ExpertPlacementReconciler:
         """Instances whose TE-shell can be believed."""
         request = _request(placement)
         at_once = bool(request) and request != placement.get("status", {}).get("applyRequest", "")
+        reports: dict[int, ShellStatus] = {}
         for instance in target.obj.get("status", {}).get("instances") or ():
             index = instance["index"]
             shell = self._store.get("Pod", target.namespace, children.shell_name(target.name, index))
             report = self._fleet.last(view_pod(shell)) if shell is not None else None
-            if shell is not None and report is not None and not instance.get("leaving"):
-                name, host = children.instance_name(target.name, index), view_pod(shell).ip
-                yield Look(placement, spec, index, name, host, token, report, frozen, at_once)
+            if report is not None and not instance.get("leaving"):
+                reports[index] = report
+        for view in instances(self._store, target, reports, self._patience, self._clock.now()) if reports else ():
+            if view.report is not None and view.shell is not None:
+                nodes = {rank.node for rank in view.ranks}
+                servers = {node: node_health(self._store.get("Node", None, node)) for node in nodes if node}
+                yield Look(
+                    placement,
+                    spec,
+                    view.replica,
+                    view.name,
+                    view.shell.ip,
+                    token,
+                    view.report,
+                    frozen,
+                    at_once,
+                    evacuation(view, servers) if _heals(spec) else Evacuation(),
+                    tuple(rank.node for rank in view.ranks),
+                )
 
     async def _say(self, placement: Object, spec: ExpertPlacementSpec, verdict: Verdict) -> float:
         announce(self._cluster, placement, verdict)
@@ -151,6 +183,11 @@ class ExpertPlacementReconciler:
             if key[0] not in alive or (key[0] == uid and key[1] not in present):
                 del self._instances[key]
                 self._maps.forget(*key)
+
+
+def _heals(spec: ExpertPlacementSpec) -> bool:
+    """Whether experts may move for the sake of recovery."""
+    return spec.mode == "Dynamic" and spec.policy.name != "none" and not spec.paused
 
 
 def _request(placement: Object) -> str:

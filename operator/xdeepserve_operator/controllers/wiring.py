@@ -46,6 +46,7 @@ def reconcilers(
     history, trial = History(store, cluster), Trial(store, clock)
     fleet, routes = Fleet(engines, clock), RouteKeeper(engines)
     placing = asyncio.Lock()
+    patience = patience or Patience()
     warm = WarmEngines(store, cluster, engines, image, placing)
     executors = TaskExecutorReconciler(
         store,
@@ -58,11 +59,12 @@ def reconcilers(
         trial,
         warm,
         image=image.name,
-        patience=patience or Patience(),
+        patience=patience,
     )
-    balancing = (
-        () if experts is None else (ExpertPlacementReconciler(store, cluster, clock, fleet, experts, image=image.name),)
-    )
+    balancing: tuple[Reconciler, ...] = ()
+    if experts is not None:
+        one = ExpertPlacementReconciler(store, cluster, clock, fleet, experts, image=image.name, patience=patience)
+        balancing = (one,)
     return (
         SuperPodReconciler(store, cluster, clock),
         ModelDeploymentReconciler(store, cluster, clock, routes, history, image=image),

@@ -61,16 +61,24 @@ class Group:
         )
 
 
-def measured(slices: Sequence[ExpertSlice], epoch: int, version: int) -> Measured | None:
-    """The last interval with this placement in which anything was computed; None if there is none."""
+def measured(slices: Sequence[ExpertSlice], epoch: int, version: int, speeds: Sequence[float] = ()) -> Measured | None:
+    """The last interval with this placement in which anything was computed; None if there is none.
+
+    ``speeds`` by rank, relative; 0 of a rank that is to hold nothing: it is not waited for. Without them all are alike.
+    """
     for one in reversed(slices):
-        if (one.epoch, one.version) != (epoch, version):
+        if (one.epoch, one.version) != (epoch, version) or len(one.served) != len(speeds or one.served):
             continue
         layers = [layer for layer in zip(*one.served, strict=True) if any(layer)]
         if layers:
-            each = [max(layer) * len(layer) / sum(layer) for layer in layers]
+            each = [_imbalance(layer, speeds or [1.0] * len(layer)) for layer in layers]
             return Measured(sum(each) / len(each), max(each))
     return None
+
+
+def _imbalance(layer: Sequence[int], speeds: Sequence[float]) -> float:
+    slowest = max((load / speed for load, speed in zip(layer, speeds, strict=True) if speed), default=0.0)
+    return slowest * sum(speeds) / sum(layer)
 
 
 def remark(rows: float, ranks: int, experts: int, imbalance: float) -> str:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from flowserve.wire_experts import ExpertTable, LayerSlots
 
@@ -83,6 +84,21 @@ class Map:
     def step(self, numbers: Iterable[int]) -> tuple[LayerSlots, ...]:
         """Some layers, as an order has them."""
         return tuple(LayerSlots(layer=number, slots=self.layers[number]) for number in numbers)
+
+    @cached_property
+    def used(self) -> frozenset[int]:
+        """Ranks that hold an expert, in any layer."""
+        return frozenset(
+            rank
+            for slots in self.layers.values()
+            for rank, held in enumerate(slots)
+            if max(held, default=EMPTY) != EMPTY
+        )
+
+    @property
+    def ranks(self) -> int:
+        """How many ranks it is for."""
+        return max(map(len, self.layers.values()), default=0)
 
     def missing(self) -> int:
         """Experts without any copy, over all layers."""

@@ -12,6 +12,7 @@ from eplb import BUDGETS, EMPTY, Cluster, LoadWindow, Options, Placement, Plan, 
 from flowserve.wire_experts import ExpertSlice, ExpertTable
 from xdeepserve_operator.api.v1alpha1.experts import ExpertPlacementSpec
 from xdeepserve_operator.planner.expert_map import NoPlan, Slots
+from xdeepserve_operator.planner.expert_ranks import Ranks
 
 
 @dataclass(frozen=True)
@@ -31,18 +32,28 @@ class Proposal:
         return 1 - self.predicted / self.before
 
 
-def propose(spec: ExpertPlacementSpec, table: ExpertTable, slices: Sequence[ExpertSlice]) -> Proposal:
-    """A placement that is never worse than ``table`` on ``slices``, at least one. Raises NoPlan."""
+def propose(
+    spec: ExpertPlacementSpec,
+    table: ExpertTable,
+    slices: Sequence[ExpertSlice],
+    ranks: Ranks | None = None,
+    *,
+    fewest: bool = False,
+) -> Proposal:
+    """A placement that is never worse than ``table`` on ``slices``, but where ``ranks`` ask for it. Raises NoPlan.
+
+    Without slices all experts count as equally busy. ``fewest``: what has to move does, and little else.
+    """
+    ranks = ranks or Ranks.of(spec, frozenset(), ("",) * len(table.layers[0].slots))
     try:
-        result = _planned(spec, table, slices)
+        result, order = _planned(spec, ranks, table, slices, fewest)
     except Unplannable as error:
         raise NoPlan(str(error)) from error
     assert result.before is not None
     assert result.cost is not None
+    slots = result.placement.slots[:, np.argsort(order)]
     return Proposal(
-        layers={
-            table.layers[row].layer: tuple(map(tuple, result.placement.slots[row].tolist())) for row in result.changed
-        },
+        layers={table.layers[row].layer: tuple(map(tuple, slots[row].tolist())) for row in result.changed},
         before=result.before.mean,
         predicted=result.predicted.mean,
         moves=result.cost.moves,
@@ -51,24 +62,42 @@ def propose(spec: ExpertPlacementSpec, table: ExpertTable, slices: Sequence[Expe
     )
 
 
-def _planned(spec: ExpertPlacementSpec, table: ExpertTable, slices: Sequence[ExpertSlice]) -> Plan:
-    ranks = len(table.layers[0].slots)
-    closed = frozenset(rank for rank in spec.evacuate if rank < ranks)
-    base = -(-table.experts // max(ranks - len(closed), 1))
+def _planned(
+    spec: ExpertPlacementSpec, ranks: Ranks, table: ExpertTable, slices: Sequence[ExpertSlice], fewest: bool
+) -> tuple[Plan, Sequence[int]]:
+    """A plan for the ranks in an order in which those of a server are neighbours, and that order.
+
+    A plan of fewest moves asks neither for groups, which could take many, nor for another policy's opinion.
+    """
+    policy, count = spec.policy, len(table.layers[0].slots)
+    if len(ranks.speeds) != count:
+        raise NoPlan(f"the instance has {count} ranks and {len(ranks.speeds)} DPGroups; one of them is on its way")
+    grouped = policy.expert_groups == "SameServer" and table.groups > 1 and not fewest
+    order, servers = ranks.by_server() if grouped else (tuple(range(count)), 1)
+    closed = frozenset(place for place, rank in enumerate(order) if rank in ranks.closed)
+    base = -(-table.experts // max(count - len(closed), 1))
     width = max(base + spec.redundant_slots, *(len(each.slots[0]) for each in table.layers))
-    slots = np.full((len(table.layers), ranks, width), EMPTY, np.int32)
+    slots = np.full((len(table.layers), count, width), EMPTY, np.int32)
     for row, each in enumerate(table.layers):
         slots[row, :, : len(each.slots[0])] = each.slots
-    policy = spec.policy
-    pinned = np.arange(width)[None] < np.full((ranks, 1), base) if policy.base_experts == "Pinned" else None
+    pinned = np.arange(width)[None] < np.full((count, 1), base) if policy.base_experts == "Pinned" else None
     if pinned is not None:
         pinned[list(closed)] = False
-    return plan(
-        LoadWindow.of(np.array([each.chosen for each in slices]), table.top_k),
-        Cluster(ranks, width, excluded=closed),
-        Placement.of(slots, table.experts),
-        name=policy.name,
+    chosen = np.array([each.chosen for each in slices]) if slices else np.ones((1, len(table.layers), table.experts))
+    result = plan(
+        LoadWindow.of(chosen, table.top_k),
+        Cluster(
+            count,
+            width,
+            excluded=closed,
+            speeds=[ranks.speeds[rank] for rank in order],
+            servers=servers,
+            expert_groups=table.groups if grouped else 1,
+        ),
+        Placement.of(slots[:, order], table.experts),
+        name="incremental" if fewest else policy.name,
         options=Options(budget=BUDGETS[policy.budget], moves=policy.max_moves_per_layer),
         pinned=pinned,
         expert_bytes=table.expert_bytes,
     )
+    return result, order

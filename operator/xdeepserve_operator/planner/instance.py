@@ -28,6 +28,12 @@ class RankView:
         """Address of its pod; empty while there is none."""
         return self.pod.ip if self.pod is not None and self.pod.alive else ""
 
+    @property
+    def node(self) -> str:
+        """The server that it runs on, or is meant for; empty while it has no place."""
+        bound = self.pod.node if self.pod is not None else ""
+        return bound or (self.group.node if self.group is not None else "")
+
 
 @dataclass(frozen=True, slots=True)
 class InstanceView:

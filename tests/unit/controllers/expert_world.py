@@ -15,12 +15,14 @@ from xdeepserve_operator.api.v1alpha1.experts import ExpertPlacementStatus
 from xdeepserve_operator.controllers.expertplacement import ExpertPlacementReconciler
 from xdeepserve_operator.controllers.fleet import Fleet
 from xdeepserve_operator.planner.pods import PodView
+from xdeepserve_operator.planner.recovery import Patience
 
 from . import manifests
 from .driver import NAMESPACE
 from .fakes import FakeApi, FakeClock
 
 EXPERTS, RANKS, LAYERS, TOP_K = 16, 4, (1, 2, 3), 2
+SHELL = {names.LABEL_COMPONENT: names.COMPONENT_SHELL}
 PLAIN = tuple(tuple(range(4 * rank, 4 * rank + 4)) for rank in range(RANKS))
 
 
@@ -158,11 +160,11 @@ class ExpertWorld:
         self.instance = FakeInstance()
         executor = self.api.add("TaskExecutor", manifests.executor("chat-decode", dp=RANKS))
         self.executor_status(readyReason="Ready")
-        labels = {names.LABEL_COMPONENT: names.COMPONENT_SHELL, names.LABEL_EXECUTOR: "chat-decode"}
+        labels = {names.LABEL_EXECUTOR: "chat-decode", names.LABEL_REPLICA: "0"}
         self.api.add(
             "Pod",
             {
-                "metadata": {"name": "chat-decode-0-shell", "namespace": NAMESPACE, "labels": labels},
+                "metadata": {"name": "chat-decode-0-shell", "namespace": NAMESPACE, "labels": labels | SHELL},
                 "spec": {},
                 "status": {"phase": "Running", "podIP": "127.0.0.9"},
             },
@@ -195,10 +197,45 @@ class ExpertWorld:
 
         self.api.edit(executor, change)
 
+    def place_ranks(self) -> None:
+        """Every rank gets a DPGroup and an engine pod on die 0 of a server of its own."""
+        for rank in range(RANKS):
+            name, node = f"chat-decode-0-dp{rank}", f"server-{rank}"
+            labels = {names.LABEL_EXECUTOR: "chat-decode", names.LABEL_REPLICA: "0"}
+            spec = {"executorRef": {"name": "chat-decode"}, "replica": 0, "index": rank, "dies": 1}
+            spec |= {"role": "Decode", "module": "Full", "chip": "910C", "node": node, "attempt": 0, "revision": "r"}
+            metadata = {"name": name, "namespace": NAMESPACE, "labels": labels}
+            self.api.add("DPGroup", {"metadata": metadata, "spec": spec})
+            engine = {names.LABEL_COMPONENT: names.COMPONENT_ENGINE, names.LABEL_GROUP: name, names.LABEL_ATTEMPT: "0"}
+            metadata = {"name": f"{name}-0", "namespace": NAMESPACE, "labels": labels | engine}
+            metadata["annotations"] = {names.POD_ANNOTATION_DIES: names.die_name(0)}
+            status = {"phase": "Running", "podIP": "h"}
+            self.api.add("Pod", {"metadata": metadata, "spec": {"nodeName": node}, "status": status})
+            self.api.add("Node", {"metadata": {"name": node}, "status": {"conditions": [_ready("True")]}})
+
+    def report_die(self, rank: int, *, unhealthy: bool) -> None:
+        """The server of a rank says how its die is; the engine goes on. There is no room for another."""
+        annotations = {names.NODE_ANNOTATION_UNHEALTHY: names.die_name(0) if unhealthy else ""}
+        self.api.edit(self._node(rank), lambda obj: obj["metadata"].update(annotations=annotations))
+        self.executor_status(readyReason="Faulted" if unhealthy else "Ready")
+
+    def report_server(self, rank: int, ready: str) -> None:
+        """The server of a rank says how it is, or nobody hears it (Unknown)."""
+        self.api.edit(self._node(rank), lambda obj: obj["status"].update(conditions=[_ready(ready)]))
+
+    def holds(self, rank: int) -> bool:
+        """Whether a rank holds any expert."""
+        return any(max(slots[rank]) >= 0 for slots in self.instance.slots.values())
+
+    def _node(self, rank: int) -> manifests.Object:
+        found = self.api.get("Node", None, f"server-{rank}")
+        assert found is not None
+        return found
+
     def start_operator(self) -> None:
         """A new process, which remembers nothing."""
         self.reconciler = ExpertPlacementReconciler(
-            self.api, self.api, self.clock, self.instance, self.instance, image="image"
+            self.api, self.api, self.clock, self.instance, self.instance, image="image", patience=Patience()
         )
 
     async def look(self, times: int = 1) -> ExpertPlacementStatus:
@@ -231,3 +268,7 @@ class ExpertWorld:
     def condition(self, kind: str) -> tuple[str, str]:
         one = next(one for one in self.status.conditions if one.type == kind)
         return one.status, one.reason
+
+
+def _ready(status: str) -> manifests.Object:
+    return {"type": "Ready", "status": status}

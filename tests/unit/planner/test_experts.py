@@ -13,7 +13,8 @@ from flowserve.wire_experts import ExpertSlice, ExpertTable, LayerSlots
 from xdeepserve_operator.api.v1alpha1.experts import ExpertPlacementSpec
 from xdeepserve_operator.planner.expert_load import Group, measured, remark
 from xdeepserve_operator.planner.expert_map import BadMap, Map, NoPlan
-from xdeepserve_operator.planner.expert_plan import propose
+from xdeepserve_operator.planner.expert_plan import Proposal, propose
+from xdeepserve_operator.planner.expert_ranks import Ranks
 
 
 def table(experts: int = 8, ranks: int = 4, layers: int = 2) -> ExpertTable:
@@ -29,6 +30,18 @@ def slice_(*chosen: int, version: int | None = 0, served: tuple[int, ...] = (1, 
 
 def spec(**fields: object) -> ExpertPlacementSpec:
     return ExpertPlacementSpec.model_validate({"targetRef": {"name": "d"}, **fields})
+
+
+def planned(
+    wish: ExpertPlacementSpec,
+    here: ExpertTable,
+    *slices: ExpertSlice,
+    evacuated: tuple[int, ...] = (),
+    fewest: bool = False,
+) -> Proposal:
+    """A plan for ranks of which neighbours share a server."""
+    servers = tuple(f"server-{rank // 2}" for rank in range(len(here.layers[0].slots)))
+    return propose(wish, here, slices, Ranks.of(wish, frozenset(evacuated), servers), fewest=fewest)
 
 
 def test_a_map_comes_back_from_its_shards() -> None:
@@ -76,12 +89,12 @@ def test_a_map_for_another_instance_says_so() -> None:
 
 def test_load_is_measured_with_the_placement_in_force_only() -> None:
     slices = [slice_(1, served=(4, 2, 1, 1)), slice_(1, version=2, served=(1, 1, 1, 1)), slice_(1, version=None)]
-    before = measured(slices, epoch=1, version=0)
+    before = measured(slices, 1, 0)
     assert before is not None
     assert (before.mean, before.worst) == (2.0, 2.0)
-    assert measured(slices, epoch=1, version=2) is not None
-    assert measured(slices, epoch=2, version=0) is None
-    assert measured([slice_(1, served=(0, 0, 0, 0))], epoch=1, version=0) is None
+    assert measured(slices, 1, 2) is not None
+    assert measured(slices, 2, 0) is None
+    assert measured([slice_(1, served=(0, 0, 0, 0))], 1, 0) is None
 
 
 def test_small_batches_are_uneven_by_chance() -> None:
@@ -114,7 +127,7 @@ def test_a_group_is_what_all_its_ranks_say() -> None:
 
 
 def test_a_plan_balances_what_was_counted_within_its_slots() -> None:
-    proposal = propose(spec(redundantSlots=1), table(), [slice_(80, 10, 10, 10, 10, 10, 10, 10)])
+    proposal = planned(spec(redundantSlots=1), table(), slice_(80, 10, 10, 10, 10, 10, 10, 10))
     assert set(proposal.layers) == {3, 4}
     assert proposal.predicted < 1.3 < 2 < proposal.before
     assert 0 < proposal.gain < 1
@@ -124,16 +137,53 @@ def test_a_plan_balances_what_was_counted_within_its_slots() -> None:
 
 
 def test_pinned_experts_stay() -> None:
-    proposal = propose(spec(policy={"baseExperts": "Pinned"}), table(), [slice_(80, 10, 10, 10, 10, 10, 10, 10)])
+    proposal = planned(spec(policy={"baseExperts": "Pinned"}), table(), slice_(80, 10, 10, 10, 10, 10, 10, 10))
     for slots in proposal.layers.values():
         assert [rank[:2] for rank in slots] == list(table().layers[0].slots)
 
 
 def test_evacuated_ranks_hold_nothing_and_too_many_are_refused() -> None:
-    proposal = propose(spec(evacuate=[1]), table(), [slice_(*[10] * 8)])
+    proposal = planned(spec(evacuate=[1]), table(), slice_(*[10] * 8))
     assert all(set(slots[1]) == {-1} for slots in proposal.layers.values())
     with pytest.raises(NoPlan, match="do not fit"):
-        propose(spec(evacuate=[0, 1, 2, 3]), table(), [slice_(*[10] * 8)])
+        planned(spec(evacuate=[0, 1, 2, 3]), table(), slice_(*[10] * 8))
+
+
+def test_recovery_empties_ranks_with_few_moves_and_without_any_load() -> None:
+    proposal = planned(spec(evacuate=[1]), table(experts=32), evacuated=(2,), fewest=True)
+    assert all(set(slots[1]) == set(slots[2]) == {-1} for slots in proposal.layers.values())
+    assert proposal.moves <= 2 * (16 + 8), "of two layers: those of the two ranks, and eight more"
+
+
+def test_a_slow_rank_gets_less() -> None:
+    wish = spec(redundantSlots=2, rankSpeeds=[{"rank": 2, "percent": 25}])
+    proposal = planned(wish, table(), slice_(*[10] * 8))
+    for slots in proposal.layers.values():
+        copies = np.bincount([expert for rank in slots for expert in rank if expert >= 0], minlength=8)
+        loads = [sum(1 / copies[expert] for expert in rank if expert >= 0) for rank in slots]
+        assert loads[2] < min(loads[0], loads[1], loads[3])
+    ranks = Ranks.of(wish, frozenset({3}), ("a",) * 4)
+    assert ranks.weights == (1.0, 1.0, 0.25, 0.0)
+    even = measured([slice_(1, served=(4, 4, 1, 0))], 1, 0, ranks.weights)
+    assert even is not None
+    assert even.mean == pytest.approx(1)
+
+
+def test_groups_of_the_gate_stay_on_a_server_wherever_its_ranks_are() -> None:
+    wish = spec(policy={"expertGroups": "SameServer"})
+    here = table(experts=16).model_copy(update={"groups": 2})
+    ranks = Ranks.of(wish, frozenset(), ("a", "b", "a", "b"))
+    load = slice_(*[9, 8, 7, 1] * 4)
+    proposal = propose(wish, here, [load], ranks)
+    assert set(proposal.layers) == {3, 4}, "the plain placement is no reason to scatter groups any longer"
+    for slots in proposal.layers.values():
+        groups = [{expert // 8 for rank in pair for expert in slots[rank] if expert >= 0} for pair in ((0, 2), (1, 3))]
+        assert len(groups[0]) == len(groups[1]) == 1
+        assert not groups[0] & groups[1]
+    uneven = ("a", "b", "a", "a")
+    with pytest.raises(NoPlan, match="as many ranks on each server; there are: a 3, b 1"):
+        propose(wish, here, [load], Ranks.of(wish, frozenset(), uneven))
+    assert propose(wish, here, [load], Ranks.of(wish, frozenset({3}), uneven), fewest=True).layers
 
 
 def test_a_map_is_small_enough_for_one_config_map_at_full_size() -> None:

@@ -41,6 +41,10 @@ class PlacementPolicy(ApiModel):
     base_experts: Literal["Free", "Pinned"] = Field(
         default="Free", description="Pinned: only redundant slots change; Free: all may."
     )
+    expert_groups: Literal["AnyServer", "SameServer"] = Field(
+        default="AnyServer",
+        description="SameServer: experts of a group of the model's gate live on one server, and tokens visit few.",
+    )
 
 
 class PlacementLimits(ApiModel):
@@ -59,6 +63,13 @@ class PlacementLimits(ApiModel):
     progress_deadline_seconds: int = Field(
         default=60, ge=1, le=3600, description="A step without progress for so long is rolled back, in s."
     )
+
+
+class RankSpeed(ApiModel):
+    """A rank that is not as fast as the others."""
+
+    rank: int = Field(ge=0, le=1023, description="Number of the rank in each instance.")
+    percent: int = Field(ge=1, le=1000, description="Its speed in % of the others'.")
 
 
 class ExpertPlacementSpec(ApiModel):
@@ -97,6 +108,12 @@ class ExpertPlacementSpec(ApiModel):
         description="Ranks that shall hold no expert.",
         json_schema_extra=atomic_list(),
     )
+    rank_speeds: list[RankSpeed] = Field(
+        default_factory=list,
+        max_length=64,
+        description="Ranks that are slower or faster than the others, and get load for it.",
+        json_schema_extra=list_map("rank"),
+    )
     paused: bool = Field(default=False, description="Begin no change, and call off one that is on its way.")
 
 
@@ -124,6 +141,12 @@ class InstancePlacement(ApiModel):
     missing_experts: int = Field(default=0, ge=0, description="Experts, over all layers, without any copy.")
     swaps: int = Field(default=0, ge=0, description="Changes taken up by its ranks' processes.")
     moved_mebibytes: int = Field(default=0, ge=0, description="Weights its ranks' processes have fetched, in MiB.")
+    evacuated: list[Annotated[int, Field(ge=0, le=1023)]] = Field(
+        default_factory=list,
+        max_length=512,
+        description="Ranks that recovery wants to hold no expert.",
+        json_schema_extra=atomic_list(),
+    )
     stalled: bool = Field(default=False, description="Whether the last change was given up, and rolled back.")
     message: Message = Field(default="", description="What it waits for, or what went wrong.")
 
