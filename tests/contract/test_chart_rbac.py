@@ -13,7 +13,7 @@ CLUSTER_WIDE = {
     (SERVING, "modeldeployments"): READ,
     (SERVING, "faultinjections"): READ,
     (SERVING, "scalingpolicies"): READ,
-    (SERVING, "expertplacements"): READ,
+    (SERVING, "expertplacements"): OWN,
     (SERVING, "taskexecutors"): OWN,
     (SERVING, "dpgroups"): OWN,
     (SERVING, "superpods/status"): {"patch"},

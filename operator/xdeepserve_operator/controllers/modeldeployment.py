@@ -1,5 +1,8 @@
 """ModelDeployment: a token, a TaskExecutor a role, the frontend and its routes, one Ready for all of it.
 
+A role that says how its experts are balanced has an ExpertPlacement beside its TaskExecutor. One that cannot be made is
+told in Ready, and keeps nothing from serving.
+
 Replicas of a role are scaled only when the role's own number changes; whatever /scale was told otherwise stays. Scaling
 comes before the annotation that remembers it: cut off in between, it is done again.
 """
@@ -9,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from xdeepserve_operator.api import names
 from xdeepserve_operator.api.v1alpha1.deployment import ModelDeploymentSpec, ModelDeploymentStatus, RoleStatus
 from xdeepserve_operator.controllers.history import History
-from xdeepserve_operator.controllers.objects import NameTaken, announce, controlled_by, leaving, refuse
+from xdeepserve_operator.controllers.objects import NameTaken, announce, complaint, controlled_by, leaving, refuse
 from xdeepserve_operator.controllers.ports import Clock, Cluster, Object, Store
+from xdeepserve_operator.controllers.role_experts import keep_placements
 from xdeepserve_operator.controllers.routes import RouteKeeper
 from xdeepserve_operator.planner.conditions import READY, condition_for
 from xdeepserve_operator.planner.pods import PodView, view_pod
@@ -70,6 +74,10 @@ class ModelDeploymentReconciler:
         )
         view = frontend_view(entrance, spec.frontend.replicas, pods, len(running), state.routed)
         verdict = deployment_verdict(roles, view)
+        try:
+            await keep_placements(self._store, self._cluster, deployment, spec)
+        except NameTaken as error:
+            verdict = complaint(error)
         epoch = state.epoch if running and state.routed == len(running) else known
         await self._report(deployment, roles, running, verdict, epoch, revision)
         return STEADY_SECONDS if state.routed == len(running) else UNSETTLED_SECONDS

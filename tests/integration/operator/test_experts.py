@@ -15,11 +15,8 @@ from xdeepserve_demo.observe import condition
 from xdeepserve_operator.runtime.resources import CONFIGMAPS, EXPERTPLACEMENTS, MODELDEPLOYMENTS
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-SPEC = {
-    "targetRef": {"name": "chat-decode"},
-    "intervalSeconds": 1,
-    "limits": {"minImbalancePercent": 100, "minGainPercent": 1},
-}
+BALANCING = {"intervalSeconds": 1, "limits": {"minImbalancePercent": 100, "minGainPercent": 1}}
+PLACEMENT, FIELD = "chat-decode", "/spec/roles/1/expertPlacement"
 PROMPTS = ["hello", "what is a die?", "tell me more", "hello"]
 
 
@@ -46,8 +43,9 @@ def applied(placement: Object) -> bool:
 
 async def test_experts_move_under_load_and_answers_stay(chat: Site) -> None:
     before = await answers(chat)
-    await chat.create(EXPERTPLACEMENTS, "chat", spec=SPEC)
-    async with chat.following(EXPERTPLACEMENTS, "chat") as observer:
+    wish = [{"op": "add", "path": FIELD, "value": BALANCING}]
+    await chat.api.patch(MODELDEPLOYMENTS, "chat", wish, chat.namespace)
+    async with chat.following(EXPERTPLACEMENTS, PLACEMENT) as observer:
         balancing = asyncio.create_task(observer.until(applied, "balanced", 60))
         while not balancing.done():
             assert await answers(chat) == before
@@ -63,7 +61,8 @@ async def test_experts_move_under_load_and_answers_stay(chat: Site) -> None:
 
 
 async def test_kubectl_shows_it_and_its_maps_go_with_it(chat: Site) -> None:
-    line = (await chat.kubectl("get", "xep", "chat")).splitlines()[1]
-    assert "chat-decode" in line
-    await chat.api.delete(EXPERTPLACEMENTS, "chat", chat.namespace)
-    await chat.gone(CONFIGMAPS, "chat-0-map")
+    line = (await chat.kubectl("get", "xep", PLACEMENT)).splitlines()[1]
+    assert "Dynamic" in line
+    await chat.api.patch(MODELDEPLOYMENTS, "chat", [{"op": "remove", "path": FIELD}], chat.namespace)
+    await chat.gone(EXPERTPLACEMENTS, PLACEMENT)
+    await chat.gone(CONFIGMAPS, f"{PLACEMENT}-0-map")

@@ -1,11 +1,15 @@
 """Others edit and delete what the operator made, or hand it nonsense."""
 
+from typing import Any
+
 import pytest
 
 from xdeepserve_operator.api import names
+from xdeepserve_operator.api.v1alpha1.experts import ExpertPlacementSpec
 
 from . import manifests
 from .driver import World
+from .fakes import Object
 
 
 async def test_edits_of_children_are_undone(chat: World) -> None:
@@ -98,3 +102,57 @@ async def test_new_frontends_get_the_routes_before_ready_counts_them(chat: World
     await chat.settle()
     assert chat.ready("ModelDeployment", "chat")[0]
     assert sum(bool(process.routes) for process in chat.hardware.processes.values()) == 3
+
+
+def balance(world: World, **wish: Any) -> None:
+    """Says how the decode role's experts are balanced; nothing of it says that they are not."""
+
+    def change(obj: Object) -> None:
+        obj["spec"]["roles"][1] = {**obj["spec"]["roles"][1], "expertPlacement": wish or None}
+        if not wish:
+            del obj["spec"]["roles"][1]["expertPlacement"]
+
+    world.api.edit(world.get("ModelDeployment", "chat"), change)
+
+
+async def test_a_role_says_how_its_experts_are_balanced(chat: World) -> None:
+    balance(chat, policy={"maxMovesPerLayer": 4}, intervalSeconds=10)
+    await chat.settle()
+    placement = chat.get("ExpertPlacement", "chat-decode")
+    spec = ExpertPlacementSpec.model_validate(placement["spec"])
+    assert (spec.target_ref.name, spec.phase, spec.interval_seconds) == ("chat-decode", "Decode", 10)
+    assert spec.policy.max_moves_per_layer == 4
+
+    def pause(obj: Object) -> None:
+        obj["spec"].update(paused=True, evacuate=[1], redundantSlots=7)
+
+    chat.api.edit(placement, pause)
+    balance(chat, intervalSeconds=20)
+    await chat.run(3)
+    spec = ExpertPlacementSpec.model_validate(chat.get("ExpertPlacement", "chat-decode")["spec"])
+    assert (spec.paused, spec.evacuate) == (True, [1]), "that is for whoever runs the cluster to say"
+    assert (spec.redundant_slots, spec.interval_seconds) == (1, 20)
+    assert spec.policy.max_moves_per_layer is None
+    assert chat.ready("ModelDeployment", "chat")[0]
+    balance(chat)
+    await chat.settle()
+    assert chat.names("ExpertPlacement") == []
+
+
+async def test_another_owners_placement_stays_and_keeps_nothing_from_serving(chat: World) -> None:
+    spec = {"targetRef": {"name": "chat-decode"}, "mode": "Advisory"}
+    mine = {"metadata": {"name": "chat-decode", "namespace": "default"}, "spec": spec}
+    chat.api.add("ExpertPlacement", mine)
+    balance(chat, intervalSeconds=10)
+    chat.api.end("Pod", chat.get("Pod", "chat-decode-0-dp0-0"))
+    await chat.settle()
+    ready, reason, message = chat.ready("ModelDeployment", "chat")
+    assert (ready, reason) == (False, "NameTaken")
+    assert "ExpertPlacement chat-decode" in message
+    assert chat.get("ExpertPlacement", "chat-decode")["spec"]["mode"] == "Advisory"
+    assert chat.ready("TaskExecutor", "chat-decode")[0]
+    assert all(len(one.routes.targets) == 2 for one in chat.hardware.processes.values() if one.routes)
+    chat.api.remove(chat.get("ExpertPlacement", "chat-decode"))
+    await chat.run(3)
+    assert chat.ready("ModelDeployment", "chat")[0]
+    assert chat.get("ExpertPlacement", "chat-decode")["spec"]["mode"] == "Dynamic"

@@ -25,6 +25,7 @@ from xdeepserve_operator.api.v1alpha1.executor import (
     Warm,
     WeightsFrom,
 )
+from xdeepserve_operator.api.v1alpha1.experts import Balancing
 from xdeepserve_operator.api.v1alpha1.update import Rollout, UpdateStrategy
 
 
@@ -45,6 +46,10 @@ class Role(ApiModel):
     warm: Warm = 0
     weights_from: WeightsFrom = "Disk"
     update: UpdateStrategy = Field(default_factory=UpdateStrategy, description="Budgets of a change of revision.")
+    expert_placement: Balancing | None = Field(
+        default=None,
+        description="How its routed experts are balanced; becomes the ExpertPlacement <deployment>-<role>.",
+    )
 
 
 class Frontend(ApiModel):

@@ -65,29 +65,21 @@ class PlacementLimits(ApiModel):
     )
 
 
-class RankSpeed(ApiModel):
-    """A rank that is not as fast as the others."""
+_BALANCING_RULES = (
+    Rule("(self.mode == 'Static') == has(self.mapRef)", "needed for mode Static, and only there", ".mapRef"),
+    Rule(
+        "!has(self.policy) || !has(self.policy.maxMovesPerLayer) || self.policy.name in ['search', 'incremental']",
+        "only policies search and incremental limit their moves",
+        ".policy.maxMovesPerLayer",
+    ),
+)
 
-    rank: int = Field(ge=0, le=1023, description="Number of the rank in each instance.")
-    percent: int = Field(ge=1, le=1000, description="Its speed in % of the others'.")
 
+class Balancing(ApiModel):
+    """How experts are placed; what a ModelDeployment says of a role's, too."""
 
-class ExpertPlacementSpec(ApiModel):
-    """What to balance and how."""
+    model_config = admission(*_BALANCING_RULES)
 
-    model_config = admission(
-        immutable("targetRef", "create another ExpertPlacement"),
-        Rule("(self.mode == 'Static') == has(self.mapRef)", "needed for mode Static, and only there", ".mapRef"),
-        Rule(
-            "!has(self.policy) || !has(self.policy.maxMovesPerLayer) || self.policy.name in ['search', 'incremental']",
-            "only policies search and incremental limit their moves",
-            ".policy.maxMovesPerLayer",
-        ),
-        Rule("self.evacuate.all(r, self.evacuate.exists_one(s, s == r))", "each rank at most once", ".evacuate"),
-    )
-
-    target_ref: LocalReference = Field(description="TaskExecutor whose experts are placed; immutable.")
-    phase: RoleType = Field(default="Decode", description="Role of the TaskExecutor; another one is not touched.")
     mode: Literal["Static", "Dynamic", "Advisory"] = Field(
         default="Dynamic",
         description="Dynamic follows the load; Advisory only says what it would do; Static keeps the map of mapRef.",
@@ -102,6 +94,26 @@ class ExpertPlacementSpec(ApiModel):
     interval_seconds: int = Field(default=60, ge=1, le=3600, description="Time between two looks at the load, in s.")
     window: int = Field(default=16, ge=1, le=32, description="Intervals that a plan is made from, at most.")
     limits: PlacementLimits = Field(default_factory=PlacementLimits, description="When to act.")
+
+
+class RankSpeed(ApiModel):
+    """A rank that is not as fast as the others."""
+
+    rank: int = Field(ge=0, le=1023, description="Number of the rank in each instance.")
+    percent: int = Field(ge=1, le=1000, description="Its speed in % of the others'.")
+
+
+class ExpertPlacementSpec(Balancing):
+    """What to balance and how."""
+
+    model_config = admission(
+        immutable("targetRef", "create another ExpertPlacement"),
+        *_BALANCING_RULES,
+        Rule("self.evacuate.all(r, self.evacuate.exists_one(s, s == r))", "each rank at most once", ".evacuate"),
+    )
+
+    target_ref: LocalReference = Field(description="TaskExecutor whose experts are placed; immutable.")
+    phase: RoleType = Field(default="Decode", description="Role of the TaskExecutor; another one is not touched.")
     evacuate: list[Annotated[int, Field(ge=0, le=1023)]] = Field(
         default_factory=list,
         max_length=64,
