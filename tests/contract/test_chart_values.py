@@ -20,6 +20,8 @@ import pytest
         ("resources.limits.memory=lots", "memory"),
         ("resources.requests.gpu=1", "gpu"),
         ("userRoles=perhaps", "userRoles"),
+        ("dashboards.enabled=maybe", "enabled"),
+        ("podMonitors.deployments[0].name=chat", "namespace"),
         ("nodeSelector=ssd", "nodeSelector"),
         ("imagePullSecrets[0]=key", "imagePullSecrets"),
         ("fullnameOverride=Upper", "fullnameOverride"),

@@ -10,6 +10,7 @@ VARIANTS = [
     ("replicas=2", "engineImage=engine:1"),
     ("serviceAccount.create=false", "serviceAccount.name=given"),
     ("fullnameOverride=other", "podLabels.team=serving", "nodeSelector.disk=ssd"),
+    ("dashboards.enabled=true", "podMonitors.enabled=true"),
     ("userRoles=false", "image.tag=1.2.3", "priorityClassName=high", "imagePullSecrets[0].name=key"),
 ]
 every_variant = pytest.mark.parametrize("settings", VARIANTS, ids=[" ".join(variant) for variant in VARIANTS])
