@@ -9,7 +9,7 @@ from eplb.balance import Balance, balance
 from eplb.cluster import Cluster
 from eplb.cost import Cost, Link
 from eplb.errors import Unplannable
-from eplb.load import LoadCounter, LoadWindow, SlidingWindow
+from eplb.load import LoadCounter, LoadWindow
 from eplb.placement import EMPTY, Placement
 from eplb.plan import Plan, plan
 from eplb.policies import Options
@@ -30,7 +30,6 @@ __all__ = [
     "Placement",
     "Plan",
     "ReplicaMap",
-    "SlidingWindow",
     "Unplannable",
     "balance",
     "plan",

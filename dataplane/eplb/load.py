@@ -1,13 +1,12 @@
 """Expert load: token counts per time slice, layer and expert, and where they come from.
 
-``LoadCounter`` sits behind the gate of a rank: one ``bincount`` a layer and iteration. Snapshots of ranks are added up
-and pushed into a ``SlidingWindow``, whose content is a ``LoadWindow``, the input of every planner.
+``LoadCounter`` sits behind the gate of a rank: one ``bincount`` a layer and iteration. What ranks counted is added up,
+interval by interval, to a ``LoadWindow``, the input of every planner.
 
 Invariants: counts are finite and never negative; a window holds at least one slice, layer and expert; the memory of a
 window is known, and checked, before it is allocated.
 """
 
-from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
@@ -99,27 +98,3 @@ class LoadCounter:
         """The counts so far; the next interval starts at zero."""
         taken, self._counts = self._counts, np.zeros_like(self._counts)
         return taken
-
-
-class SlidingWindow:
-    """The last ``slices`` intervals; an interval is the sum of what the ranks counted in it."""
-
-    def __init__(self, slices: int, layers: int, experts: int, top_k: int = 0) -> None:
-        if slices * layers * experts > MAX_CELLS:
-            raise Unplannable(f"a window of {slices * layers * experts} counts is too large; {MAX_CELLS} is the limit")
-        self._shape, self._top_k = (layers, experts), top_k
-        self._slices: deque[NDArray[np.float64]] = deque(maxlen=slices)
-
-    def __len__(self) -> int:
-        return len(self._slices)
-
-    def push(self, counts: ArrayLike) -> None:
-        """Adds an interval, counts [layers, experts]; the oldest one leaves when the window is full."""
-        interval = np.asarray(counts, dtype=np.float64)
-        if interval.shape != self._shape:
-            raise Unplannable(f"an interval must be [layers, experts] = {self._shape}; this one is {interval.shape}")
-        self._slices.append(interval)
-
-    def window(self) -> LoadWindow:
-        """What is in the window now; Unplannable while it is empty."""
-        return LoadWindow.of(np.stack(self._slices) if self._slices else np.zeros((0, *self._shape)), self._top_k)

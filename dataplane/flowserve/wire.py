@@ -166,6 +166,7 @@ class ExpertState(WireModel):
     swaps: int = Field(default=0, ge=0)  # changes taken up since the process started
     moved_bytes: int = Field(default=0, ge=0)  # weights fetched since the process started
     swap_seconds: float = Field(default=0.0, ge=0)  # the last change took, from offer to enable
+    stalls: int = Field(default=0, ge=0)  # changes given up since the process started
 
 
 EngineState = Literal["Loading", "Waiting", "Joining", "Serving", "Broken"]

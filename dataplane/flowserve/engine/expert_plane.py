@@ -85,6 +85,7 @@ class ExpertPlane:
         """For the heartbeat."""
         tally, swapper = self._tally, self._swapper
         done = {"swaps": tally.swaps, "moved_bytes": tally.moved_bytes, "swap_seconds": tally.seconds}
+        done["stalls"] = tally.stalls
         if swapper is None:
             return ExpertState(version=self._map.version if self._map else 0, **done)
         swap = swapper.swap

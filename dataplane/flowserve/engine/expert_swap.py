@@ -29,9 +29,10 @@ log = structlog.get_logger()
 
 @dataclass
 class SwapTally:
-    """Since the process started; ``seconds``: how long the last change took."""
+    """Since the process started; ``stalls``: changes given up; ``seconds``: how long the last change took."""
 
     swaps: int = 0
+    stalls: int = 0
     moved_bytes: int = 0
     seconds: float = 0.0
 
@@ -99,6 +100,7 @@ class Swapper:
             log.info("experts have moved", version=change.order.version, bytes=change.moved_bytes)
         else:
             self.map = self.in_force
+            self._tally.stalls += 1
             log.warning("a change of placement was given up", version=change.order.version, error=self.error)
         self.close()
 

@@ -17,6 +17,7 @@ def render_experts(status: ShellStatus, history: ExpertHistory) -> str:
         ("placement_version", "gauge", "Version of the placement of experts in force.", "version"),
         ("placement_given_up", "gauge", "Highest version that was given up in this epoch.", "given_up"),
         ("swaps_total", "counter", "Changes of placement that were taken up.", "swaps"),
+        ("swaps_given_up_total", "counter", "Changes of placement that were given up and rolled back.", "stalls"),
         ("moved_bytes_total", "counter", "Weights that were fetched.", "moved_bytes"),
         ("swap_seconds", "gauge", "What the last change took.", "swap_seconds"),
     )

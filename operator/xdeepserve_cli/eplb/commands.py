@@ -69,13 +69,14 @@ def plan_command(
     shared_on: inputs.SharedOn = "",
     servers: inputs.Servers = 1,
     groups: inputs.Groups = 1,
+    speeds: inputs.Speeds = "",
     out: Annotated[Path | None, typer.Option("--out", help="Write the plan: .npz, or .json for SGLang.")] = None,
     picture: Annotated[Path | None, typer.Option("--picture", help="Write a heat map, before and after, .png.")] = None,
 ) -> None:
     """Plan a placement; without --current, against experts in order."""
     with inputs.plain_errors():
         window = inputs.load_of(load, slices, part, top_k)
-        cluster = inputs.cluster_of(npus, slots, excluded, shared_on, servers, groups)
+        cluster = inputs.cluster_of(npus, slots, excluded, shared_on, servers, groups, speeds)
         before = inputs.placement_of(current) or Placement.plain(window.layers, window.experts, cluster)
         options = Options(_budget(budget), seed, moves)
         pinned = inputs.pinned_base(before, pin_base) if pin_base else None

@@ -22,6 +22,7 @@ TopK = Annotated[int, typer.Option("--top-k", help="Experts a token visits, wher
 Slices = Annotated[int, typer.Option("--slices", help="Most time slices; neighbours are added up.")]
 Part = Annotated[str, typer.Option("--part", help="Array of an .npz; fit or next of a made-up trace.")]
 Excluded = Annotated[str, typer.Option("--excluded", help="NPUs that get nothing, e.g. 3,17.")]
+Speeds = Annotated[str, typer.Option("--speeds", help="NPUs that are not as fast as the others, e.g. 3=0.6,17=0.5.")]
 SharedOn = Annotated[str, typer.Option("--shared-on", help="NPUs that also serve the shared expert, e.g. 256-287.")]
 Servers = Annotated[int, typer.Option("--servers", help="Servers, with --groups: hierarchical placement.")]
 Groups = Annotated[int, typer.Option("--groups", help="Expert groups, each on one server.")]
@@ -49,7 +50,7 @@ def load_of(name: str, slices: int, part: str = "", top_k: int = 0) -> LoadWindo
 
 
 def cluster_of(
-    npus: int, slots: str, excluded: str = "", shared: str = "", servers: int = 1, groups: int = 1
+    npus: int, slots: str, excluded: str = "", shared: str = "", servers: int = 1, groups: int = 1, speeds: str = ""
 ) -> Cluster:
     """The cluster that the options describe."""
     wide: int | list[int]
@@ -58,7 +59,20 @@ def cluster_of(
         wide = int(slots) if len(pieces) == 1 == len(pieces[0]) else _repeated(pieces)
     except ValueError as error:
         raise typer.BadParameter(f"--slots {slots!r} is neither a number nor like 2x256,1x32") from error
-    return Cluster(npus, wide, frozenset(numbers(excluded)), None, numbers(shared), servers, groups)
+    return Cluster(npus, wide, frozenset(numbers(excluded)), _speeds(npus, speeds), numbers(shared), servers, groups)
+
+
+def _speeds(npus: int, text: str) -> list[float] | None:
+    """``3=0.6,17=0.5`` as the speed of every NPU; None for all alike."""
+    if not text:
+        return None
+    try:
+        told = {int(npu): float(speed) for npu, speed in (piece.split("=") for piece in text.split(","))}
+    except ValueError as error:
+        raise typer.BadParameter(f"--speeds {text!r} is not like 3=0.6,17=0.5") from error
+    if strange := [npu for npu in told if not 0 <= npu < npus]:
+        raise typer.BadParameter(f"--speeds names NPU {strange[0]}; there are {npus}, from 0")
+    return [told.get(npu, 1.0) for npu in range(npus)]
 
 
 def _repeated(pieces: list[list[str]]) -> list[int]:

@@ -40,6 +40,9 @@ def show(name: str, namespace: str | None, output: Format, context: str | None, 
     conditions = {one.type: one for one in status.conditions}
     columns = ("INSTANCE", "VERSION", "BEFORE", "PREDICTED", "NOW", "WORST-LAYER", "SWAP", "LAYERS", "MISSING", "MOVED")
     print_table(columns, [_instance(one) for one in status.instances])
+    for one in status.instances:
+        if one.message:
+            typer.echo(f"instance {one.index}: {one.message}")
     typer.echo("")
     told = [conditions[kind] for kind in CONDITIONS if kind in conditions]
     print_table(("CONDITION", "STATUS", "REASON", "MESSAGE"), [(c.type, c.status, c.reason, c.message) for c in told])

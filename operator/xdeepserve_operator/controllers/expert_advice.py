@@ -42,9 +42,9 @@ class Advice:
         self.rest(look)
         from xdeepserve_operator.planner.expert_plan import propose  # brings NumPy, which idle operators do without
 
-        slices = list(self._ear.slices)[-look.spec.window :]
+        slices, rows = list(self._ear.slices)[-look.spec.window :], self._ear.rows
         fewest = bool(look.evacuation.ranks)
-        proposal = await asyncio.to_thread(propose, look.spec, force.table, slices, ranks, fewest=fewest)
+        proposal = await asyncio.to_thread(propose, look.spec, force.table, slices, ranks, rows=rows, fewest=fewest)
         self._judge(look, group, force, proposal.before)
         worth = emptying or returning or at_once or proposal.gain * 100 >= limits.min_gain_percent
         return proposal if worth else None

@@ -38,15 +38,17 @@ def propose(
     slices: Sequence[ExpertSlice],
     ranks: Ranks | None = None,
     *,
+    rows: float = 0.0,
     fewest: bool = False,
 ) -> Proposal:
     """A placement that is never worse than ``table`` on ``slices``, but where ``ranks`` ask for it. Raises NoPlan.
 
-    Without slices all experts count as equally busy. ``fewest``: what has to move does, and little else.
+    Without slices all experts count as equally busy. ``rows``: pairs a rank, layer and iteration, 0 if unknown.
+    ``fewest``: what has to move does, and little else.
     """
     ranks = ranks or Ranks.of(spec, frozenset(), ("",) * len(table.layers[0].slots))
     try:
-        result, order = _planned(spec, ranks, table, slices, fewest)
+        result, order = _planned(spec, ranks, table, slices, rows, fewest)
     except Unplannable as error:
         raise NoPlan(str(error)) from error
     assert result.before is not None
@@ -63,7 +65,12 @@ def propose(
 
 
 def _planned(
-    spec: ExpertPlacementSpec, ranks: Ranks, table: ExpertTable, slices: Sequence[ExpertSlice], fewest: bool
+    spec: ExpertPlacementSpec,
+    ranks: Ranks,
+    table: ExpertTable,
+    slices: Sequence[ExpertSlice],
+    rows: float,
+    fewest: bool,
 ) -> tuple[Plan, Sequence[int]]:
     """A plan for the ranks in an order in which those of a server are neighbours, and that order.
 
@@ -96,7 +103,7 @@ def _planned(
         ),
         Placement.of(slots[:, order], table.experts),
         name="incremental" if fewest else policy.name,
-        options=Options(budget=BUDGETS[policy.budget], moves=policy.max_moves_per_layer),
+        options=Options(BUDGETS[policy.budget], moves=policy.max_moves_per_layer, tokens=rows or Options.tokens),
         pinned=pinned,
         expert_bytes=table.expert_bytes,
     )

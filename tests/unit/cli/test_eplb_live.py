@@ -20,7 +20,16 @@ Object = dict[str, Any]
 IMBALANCE = {"before": 306, "predicted": 104, "after": 107, "worstLayer": 112}
 STATUS = {
     "instances": [
-        {"index": 0, "mapVersion": 7, "imbalance": IMBALANCE, "layersDone": 3, "layersTotal": 3, "movedMebibytes": 12}
+        {
+            "index": 0,
+            "mapVersion": 7,
+            "imbalance": IMBALANCE,
+            "layersDone": 3,
+            "layersTotal": 3,
+            "movedMebibytes": 12,
+            "evacuated": [3],
+            "message": "rank 3 is to hold no expert",
+        }
     ],
     "history": [
         {
@@ -77,6 +86,7 @@ async def test_show_tells_how_even_the_load_is(place: Place) -> None:
     assert "3.06" in shown.output
     assert "1.07" in shown.output
     assert "Balanced" in shown.output
+    assert "instance 0: rank 3 is to hold no expert" in shown.output
     assert yaml.safe_load((await place.type("show", "chat", "-o", "yaml")).output)["status"] == STATUS
 
 

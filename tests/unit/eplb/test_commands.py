@@ -42,6 +42,7 @@ def test_limits_pins_and_a_placement_in_force(tmp_path: Path) -> None:
     run("plan", "trace:small", *AT, "--out", first)
     run("plan", "trace:small", *AT, "--part", "next", "--current", first, "--moves", "2", "--out", second)
     assert "layers changed" in run("plan", "trace:small", *AT, "--current", second, "--pin-base", "3")
+    assert "layers changed" in run("plan", "trace:small", *AT, "--current", second, "--speeds", "0=0.5,3=2")
 
 
 def test_slots_are_compared_on_load_held_out() -> None:
@@ -64,6 +65,8 @@ def test_formats_are_converted(tmp_path: Path) -> None:
         (["plan", "trace:small", "--npus", "4", "--slots", "many"], "neither a number"),
         (["plan", "trace:small", *AT, "--budget", "endless"], "no budget"),
         (["plan", "trace:small", *AT, "--excluded", "x"], "no list of numbers"),
+        (["plan", "trace:small", *AT, "--speeds", "1:0.5"], "not like 3=0.6"),
+        (["plan", "trace:small", *AT, "--speeds", "4=0.5"], "names NPU 4; there are 4"),
         (["plan", "trace:small", "--npus", "4", "--slots", "5x3"], "names 3 NPUs of 4"),
     ],
 )

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from eplb import LoadCounter, LoadWindow, SlidingWindow, Unplannable
+from eplb import LoadCounter, LoadWindow, Unplannable
 from eplb.load import MAX_CELLS
 
 
@@ -38,25 +38,12 @@ def test_an_empty_slice_repeats_the_mean_and_an_idle_layer_is_even() -> None:
     assert window.idle.tolist() == [False, True]
 
 
-def test_counts_of_ranks_add_up_to_intervals_and_old_ones_leave() -> None:
-    ranks = [LoadCounter(2, 4) for _ in range(2)]
-    sliding = SlidingWindow(2, 2, 4, top_k=2)
-    for interval in range(3):
-        for rank in ranks:
-            rank.add(1, np.array([[0, 3], [interval, 3]]))
-        sliding.push(sum(rank.take() for rank in ranks))
-    window = sliding.window()
-    assert window.counts[:, 1].tolist() == [[2, 2, 0, 4], [2, 0, 2, 4]]
-    assert not window.counts[:, 0].any()
-    assert not ranks[0].take().any()
-
-
-def test_an_empty_or_misshapen_interval_is_refused() -> None:
-    sliding = SlidingWindow(2, 2, 4)
-    with pytest.raises(Unplannable):
-        sliding.window()
-    with pytest.raises(Unplannable, match=r"\(2, 4\)"):
-        sliding.push(np.zeros((4, 2)))
+def test_a_counter_counts_what_a_gate_chose_and_starts_anew_when_it_is_read() -> None:
+    counter = LoadCounter(2, 4)
+    counter.add(1, np.array([[0, 3], [2, 3]]))
+    counter.add(1, np.array([[1, 3]]))
+    assert counter.take().tolist() == [[0, 0, 0, 0], [1, 1, 1, 3]]
+    assert not counter.take().any()
 
 
 def test_huge_counts_do_not_wrap_around() -> None:

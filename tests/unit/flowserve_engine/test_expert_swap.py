@@ -135,7 +135,7 @@ async def test_a_transfer_that_fails_or_hangs_leaves_the_old_placement(
     pair.offer(pair.order(1, {1: SWAPPED}, deadline=0.3 if how == "hangs" else 20.0))
     await pair.settled()
     check(pair, answer, version=0)
-    assert {rank.plane.state().given_up for rank in pair.ranks} == {1}
+    assert {(rank.plane.state().given_up, rank.plane.state().stalls) for rank in pair.ranks} == {(1, 1)}
     assert ("disk is gone" if how == "fails" else "no progress") in "".join(
         rank.plane.state().error for rank in pair.ranks
     )

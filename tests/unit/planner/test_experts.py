@@ -169,6 +169,13 @@ def test_a_slow_rank_gets_less() -> None:
     assert even.mean == pytest.approx(1)
 
 
+def test_activated_plans_for_the_pairs_that_were_counted() -> None:
+    wish = spec(policy={"name": "activated"}, redundantSlots=2)
+    load = slice_(99, 90, 80, 60, 50, 40, 30, 20, 15, 12, 10, 8, 6, 4, 2, 1)
+    few, many = (propose(wish, table(experts=16), [load], rows=rows) for rows in (0.5, 500.0))
+    assert few.predicted < many.predicted, "where most experts run anyway, it is their number that counts"
+
+
 def test_groups_of_the_gate_stay_on_a_server_wherever_its_ranks_are() -> None:
     wish = spec(policy={"expertGroups": "SameServer"})
     here = table(experts=16).model_copy(update={"groups": 2})
