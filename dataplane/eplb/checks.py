@@ -40,8 +40,11 @@ def check_input(
         )
     if pinned is None:
         return
-    if pinned.shape != shape[1:] or pinned.dtype != np.bool_:
-        raise Unplannable(f"pinned must be booleans [npus, slots] = {shape[1:]}; it is {pinned.dtype} {pinned.shape}")
+    if pinned.shape not in (shape, shape[1:]) or pinned.dtype != np.bool_:
+        raise Unplannable(
+            f"pinned must be booleans [npus, slots] = {shape[1:]}, or those of every layer; it is {pinned.dtype} "
+            f"{pinned.shape}"
+        )
     held = pinned & (current.slots != EMPTY)
     if (held & ~cluster.open_slots()).any():
         npu = int(np.argwhere(held & ~cluster.open_slots())[0][1])

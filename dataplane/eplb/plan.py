@@ -57,7 +57,7 @@ def plan(
     expert_bytes: int = EXPERT_BYTES,
     link: Link | None = None,
 ) -> Plan:
-    """Plans all layers. ``pinned`` [npus, width]: slots of ``current`` that keep their expert.
+    """Plans all layers. ``pinned`` [npus, width], or of every layer: slots of ``current`` that keep their expert.
 
     Unplannable says what cannot be satisfied and why: too few slots, groups that do not fit, a limit on moves without
     a placement to move from, an NPU that must keep what it may not hold.

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from eplb import BUDGETS, EMPTY, Cluster, LoadWindow, Options, Placement, Plan, Unplannable, plan
-from flowserve.wire_experts import ExpertSlice, ExpertTable
+from flowserve.wire_experts import MAX_SLOTS, ExpertSlice, ExpertTable
 from xdeepserve_operator.api.v1alpha1.experts import ExpertPlacementSpec
 from xdeepserve_operator.planner.expert_map import NoPlan, Slots
 from xdeepserve_operator.planner.expert_ranks import Ranks
@@ -83,13 +84,14 @@ def _planned(
     order, servers = ranks.by_server() if grouped else (tuple(range(count)), 1)
     closed = frozenset(place for place, rank in enumerate(order) if rank in ranks.closed)
     base = -(-table.experts // max(count - len(closed), 1))
-    width = max(base + spec.redundant_slots, *(len(each.slots[0]) for each in table.layers))
+    if base > MAX_SLOTS:
+        raise NoPlan(f"{base} experts would have to fit on a rank, which has {MAX_SLOTS} slots at most")
+    width = max(min(base + spec.redundant_slots, MAX_SLOTS), *(len(each.slots[0]) for each in table.layers))
     slots = np.full((len(table.layers), count, width), EMPTY, np.int32)
     for row, each in enumerate(table.layers):
         slots[row, :, : len(each.slots[0])] = each.slots
-    pinned = np.arange(width)[None] < np.full((count, 1), base) if policy.base_experts == "Pinned" else None
-    if pinned is not None:
-        pinned[list(closed)] = False
+    slots = slots[:, order]
+    pinned = _base_slots(slots, base, closed) if policy.base_experts == "Pinned" else None
     chosen = np.array([each.chosen for each in slices]) if slices else np.ones((1, len(table.layers), table.experts))
     result = plan(
         LoadWindow.of(chosen, table.top_k),
@@ -101,10 +103,25 @@ def _planned(
             servers=servers,
             expert_groups=table.groups if grouped else 1,
         ),
-        Placement.of(slots[:, order], table.experts),
+        Placement.of(slots, table.experts),
         name="incremental" if fewest else policy.name,
         options=Options(BUDGETS[policy.budget], moves=policy.max_moves_per_layer, tokens=rows or Options.tokens),
         pinned=pinned,
         expert_bytes=table.expert_bytes,
     )
     return result, order
+
+
+def _base_slots(slots: NDArray[np.int32], base: int, closed: frozenset[int]) -> NDArray[np.bool_]:
+    """[layers, ranks, width]: one slot of each expert that has one among the first ``base`` of an open rank.
+
+    Where ranks were emptied before, a second copy may be among them: it is redundant, and free to go.
+    """
+    open_ = ~np.isin(np.arange(slots.shape[1]), list(closed))
+    candidates = (slots != EMPTY) & open_[:, None] & (np.arange(slots.shape[2]) < base)
+    pinned = np.zeros(slots.shape, np.bool_)
+    for layer, (held, mine) in enumerate(zip(slots, candidates, strict=True)):
+        columns, ranks = np.nonzero(mine.T)
+        _, first = np.unique(held[ranks, columns], return_index=True)
+        pinned[layer, ranks[first], columns[first]] = True
+    return pinned

@@ -155,6 +155,30 @@ def test_recovery_empties_ranks_with_few_moves_and_without_any_load() -> None:
     assert proposal.moves <= 2 * (16 + 8), "of two layers: those of the two ranks, and eight more"
 
 
+@pytest.mark.parametrize("policy", ["search", "incremental", "greedy", "activated"])
+@pytest.mark.parametrize("base", ["Free", "Pinned"])
+def test_ranks_fall_ill_and_get_well_in_any_order_and_no_expert_is_lost(policy: str, base: str) -> None:
+    rng = np.random.default_rng(len(policy) + len(base))
+    wish = spec(policy={"name": policy, "baseExperts": base, "budget": "fast"})
+    here, load = table(experts=21, ranks=6), slice_(*rng.integers(0, 50, 21).tolist())
+    for _ in range(4):
+        ill = frozenset(rng.choice(6, int(rng.integers(0, 4)), replace=False).tolist())
+        ranks = Ranks.of(wish, ill, ("a",) * 6)
+        proposal = propose(wish, here, [load], ranks, fewest=bool(ill) and bool(rng.integers(2)))
+        became = Map.of(here).changed(proposal.layers)
+        assert became.missing() == 0
+        assert not became.used & ill
+        here = here.model_copy(update={"layers": became.step(sorted(became.layers))})
+
+
+def test_what_no_message_could_say_is_not_planned() -> None:
+    wide = table(experts=256, ranks=2, layers=1)
+    (slots,) = planned(spec(redundantSlots=64), wide, evacuated=(0,), fewest=True).layers.values()
+    assert [len(rank) for rank in slots] == [256, 256]
+    with pytest.raises(NoPlan, match="512 experts would have to fit on a rank"):
+        planned(spec(), table(experts=512, ranks=2, layers=1), evacuated=(0,), fewest=True)
+
+
 def test_a_slow_rank_gets_less() -> None:
     wish = spec(redundantSlots=2, rankSpeeds=[{"rank": 2, "percent": 25}])
     proposal = planned(wish, table(), slice_(*[10] * 8))
