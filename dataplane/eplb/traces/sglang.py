@@ -50,6 +50,19 @@ def write_placement(file: BinaryIO, placement: Placement) -> None:
     file.write(json.dumps({"physical_to_logical_map": physical}).encode())
 
 
+def read_placement(file: BinaryIO, npus: int) -> Placement:
+    """What ``--init-expert-location`` takes, on so many NPUs."""
+    document = _json(file)
+    try:
+        physical = np.asarray(document["physical_to_logical_map"], dtype=np.int32)
+        slots = physical.reshape(len(physical), npus, -1)
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise Unplannable(
+            f"the file has no 'physical_to_logical_map' [layers][slots] for {npus} NPUs: {error}"
+        ) from error
+    return Placement.of(slots, int(slots.max(initial=0)) + 1)
+
+
 def _json(file: BinaryIO) -> Any:
     text = file.read(MAX_JSON + 1)
     if len(text) > MAX_JSON:

@@ -10,10 +10,9 @@ from numpy.typing import NDArray
 
 from eplb import BUDGETS, Balance, Budget, Cluster, LoadWindow, Options, Placement, Unplannable, balance, plan
 from eplb.balance import npu_shares
-from eplb.traces import npz, sglang
 from eplb.traces.files import write_load
 from xdeepserve_cli.access import Context, Kubeconfig, Namespace
-from xdeepserve_cli.eplb import inputs, live, tables
+from xdeepserve_cli.eplb import inputs, live, outputs, tables
 from xdeepserve_cli.eplb.picture import heat_map
 from xdeepserve_cli.output import Format, Output
 
@@ -28,7 +27,7 @@ live.register(app)
 
 Policy = Annotated[str, typer.Option("--policy", help="search, incremental, greedy, activated, none, or your own.")]
 BudgetName = Annotated[str, typer.Option("--budget", help=f"How long to search: {', '.join(BUDGETS)}.")]
-Current = Annotated[Path | None, typer.Option("--current", help="The placement in force, .npz.")]
+Current = Annotated[Path | None, typer.Option("--current", help="The placement in force, .npz or SGLang's .json.")]
 Seed = Annotated[int, typer.Option("--seed")]
 
 
@@ -70,20 +69,21 @@ def plan_command(
     servers: inputs.Servers = 1,
     groups: inputs.Groups = 1,
     speeds: inputs.Speeds = "",
-    out: Annotated[Path | None, typer.Option("--out", help="Write the plan: .npz, or .json for SGLang.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help=outputs.HELP)] = None,
+    first_layer: Annotated[int, typer.Option("--first-layer", help="Number of the load's first layer, for .yaml.")] = 0,
     picture: Annotated[Path | None, typer.Option("--picture", help="Write a heat map, before and after, .png.")] = None,
 ) -> None:
     """Plan a placement; without --current, against experts in order."""
     with inputs.plain_errors():
         window = inputs.load_of(load, slices, part, top_k)
         cluster = inputs.cluster_of(npus, slots, excluded, shared_on, servers, groups, speeds)
-        before = inputs.placement_of(current) or Placement.plain(window.layers, window.experts, cluster)
+        before = inputs.placement_of(current, npus) or Placement.plain(window.layers, window.experts, cluster)
         options = Options(_budget(budget), seed, moves)
         pinned = inputs.pinned_base(before, pin_base) if pin_base else None
         found = plan(window, cluster, before, name=policy, options=options, pinned=pinned)
         tables.print_plan(found)
         if out:
-            inputs.save(out, sglang.write_placement if out.suffix == ".json" else npz.write_placement, found.placement)
+            outputs.save(out, found.placement, window, first_layer)
         if picture:
             panels = (_relative(window, one, cluster) for one in (before, found.placement))
             picture.write_bytes(heat_map(*panels))
@@ -92,7 +92,7 @@ def plan_command(
 @app.command()
 def evaluate(
     load: inputs.LoadFile,
-    placement: Annotated[Path, typer.Argument(help="A placement, .npz.")],
+    placement: Annotated[Path, typer.Argument(help="A placement, .npz or SGLang's .json.")],
     npus: inputs.Npus,
     slots: inputs.Slots,
     slices: inputs.Slices = inputs.DEFAULT_SLICES,
@@ -103,7 +103,7 @@ def evaluate(
     """Judge a placement on a load."""
     with inputs.plain_errors():
         window, cluster = inputs.load_of(load, slices, part, top_k), inputs.cluster_of(npus, slots)
-        found = inputs.placement_of(placement)
+        found = inputs.placement_of(placement, npus)
         assert found is not None
         found.check(cluster)
         result = balance(window, found, cluster)
@@ -128,7 +128,7 @@ def compare(
     with inputs.plain_errors():
         window = inputs.load_of(load, slices, "", top_k)
         window, held = _held_out(window, following, slices, top_k)
-        force = inputs.placement_of(current)
+        force = inputs.placement_of(current, npus)
         rows = []
         for width in inputs.numbers(slots):
             cluster = Cluster(npus, width)

@@ -1,6 +1,6 @@
 """What several commands take: a load, a cluster, placements; and errors as one line instead of a traceback."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -10,7 +10,7 @@ import typer
 from numpy.typing import NDArray
 
 from eplb import Cluster, LoadWindow, Placement, Unplannable
-from eplb.traces import npz
+from eplb.traces import npz, sglang
 from eplb.traces.files import merge_slices, read_load
 
 DEFAULT_SLICES = 60
@@ -91,18 +91,12 @@ def numbers(text: str) -> list[int]:
     return found
 
 
-def placement_of(path: Path | None) -> Placement | None:
-    """A placement file; None for None."""
+def placement_of(path: Path | None, npus: int) -> Placement | None:
+    """A placement file, .npz or SGLang's .json; None for None."""
     if path is None:
         return None
     with path.open("rb") as file:
-        return npz.read_placement(file)
-
-
-def save(path: Path, write: Callable[..., None], placement: Placement) -> None:
-    """Writes a placement."""
-    with path.open("wb") as file:
-        write(file, placement)
+        return sglang.read_placement(file, npus) if path.suffix == ".json" else npz.read_placement(file)
 
 
 def pinned_base(placement: Placement, base: int) -> NDArray[np.bool_]:

@@ -5,9 +5,11 @@ import zlib
 from pathlib import Path
 
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 from xdeepserve_cli.eplb.commands import app
+from xdeepserve_operator.planner.expert_map import Map
 
 AT = ["--npus", "4", "--slots", "5"]
 
@@ -35,6 +37,24 @@ def test_a_plan_for_sglang_is_its_json(tmp_path: Path) -> None:
     run("plan", "trace:small", *AT, "--out", str(tmp_path / "plan.json"))
     table = json.loads((tmp_path / "plan.json").read_text())["physical_to_logical_map"]
     assert (len(table), len(table[0])) == (4, 20)
+
+
+def test_a_placement_of_sglang_can_be_the_one_in_force(tmp_path: Path) -> None:
+    plan = str(tmp_path / "plan.json")
+    run("plan", "trace:small", *AT, "--out", plan)
+    assert "layers changed: 0 of 4" in run("plan", "trace:small", *AT, "--current", plan, "--policy", "none")
+    assert "plan.json" in run("evaluate", "trace:small", plan, *AT)
+    (tmp_path / "plan.json").write_text('{"physical_to_logical_map": [[0, 1, 2]]}')
+    assert "for 4 NPUs" in run("evaluate", "trace:small", plan, *AT, ok=False)
+
+
+def test_a_plan_for_a_cluster_is_a_config_map_that_the_operator_reads(tmp_path: Path) -> None:
+    run("plan", "trace:small", *AT, "--out", str(tmp_path / "mine.yaml"), "--first-layer", "3")
+    manifest = yaml.safe_load((tmp_path / "mine.yaml").read_text())
+    assert manifest["metadata"] == {"name": "mine", "labels": {"app.kubernetes.io/managed-by": "xdeepserve"}}
+    kept = Map.parse([manifest["data"]["map.json"]])
+    assert (sorted(kept.layers), kept.experts, kept.ranks, kept.missing()) == ([3, 4, 5, 6], 16, 4, 0)
+    assert "cannot name a ConfigMap" in run("plan", "trace:small", *AT, "--out", str(tmp_path / "M.yaml"), ok=False)
 
 
 def test_limits_pins_and_a_placement_in_force(tmp_path: Path) -> None:
