@@ -6,51 +6,53 @@ rights can use it.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Annotated, TypeVar
 
 import aiohttp
 import typer
+from kubernetes.aio.config import ConfigException
+from yaml import YAMLError
 
-from xdeepserve_operator.runtime.kube import ApiError, KubeApi, Object, default_namespace
-from xdeepserve_operator.runtime.resources import Resource
+from xdeepserve_cli.place import CliError, Place
+from xdeepserve_operator.runtime.kube import ApiError, KubeApi, default_namespace
 
-Kubeconfig = Annotated[Path | None, typer.Option("--kubeconfig", help="Kubeconfig file; KUBECONFIG when not given.")]
+Kubeconfig = Annotated[
+    Path | None,
+    typer.Option("--kubeconfig", exists=True, dir_okay=False, help="Kubeconfig file; KUBECONFIG when not given."),
+]
 Context = Annotated[str | None, typer.Option("--context", help="Context of the kubeconfig; its current one at first.")]
 Namespace = Annotated[str | None, typer.Option("--namespace", "-n", help="Namespace; the context's when not given.")]
 A = TypeVar("A")
 
 
-class CliError(Exception):
-    """What a person did or asked for cannot be; the message says what to do."""
-
-
-@dataclass(frozen=True)
-class Place:
-    """A connection and the namespace that is meant."""
-
-    api: KubeApi
-    namespace: str
-
-    async def list(self, resource: Resource, *, labels: str = "") -> Sequence[Object]:
-        """Objects of the namespace, each with its kind."""
-        items, _ = await self.api.list(resource, self.namespace, labels=labels)
-        return [{"apiVersion": resource.api_version, "kind": resource.kind, **item} for item in items]
-
-
 @asynccontextmanager
 async def connected(kubeconfig: Path | None, context: str | None, namespace: str | None) -> AsyncIterator[Place]:
-    """The place that the options name."""
-    async with KubeApi.connect(kubeconfig, context) as api:
-        yield Place(api, namespace or default_namespace(kubeconfig, context))
+    """The place that the options name; ``CliError`` when they name none, or when its API server does not answer."""
+    async with AsyncExitStack() as stack:
+        try:
+            api = await stack.enter_async_context(KubeApi.connect(kubeconfig, context))
+            place = Place(api, namespace or default_namespace(kubeconfig, context))
+        except (ConfigException, YAMLError, OSError) as error:
+            source = kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config"
+            raise CliError(
+                f"no cluster can be told from {source}: {error}; name a kubeconfig with --kubeconfig or KUBECONFIG "
+                "('xdeepserve cluster kubeconfig' prints that of a local cluster)"
+            ) from error
+        try:
+            yield place
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise CliError(
+                f"the API server {api.configuration.host} does not answer: {error or 'no answer in time'}; "
+                "is it the right --kubeconfig or --context, and does the cluster run?"
+            ) from error
 
 
 def perform(work: Callable[[], Awaitable[A]]) -> A:
     """Runs a command's work; what can go wrong outside is printed as one line, exit status 1."""
-    from kubernetes.aio.config import ConfigException
 
     async def run() -> A:
         return await work()
@@ -58,9 +60,19 @@ def perform(work: Callable[[], Awaitable[A]]) -> A:
     try:
         return asyncio.run(run())
     except ApiError as error:
-        typer.echo(f"error: {error.message or error}", err=True)
-    except (CliError, ConfigException) as error:
+        typer.echo(f"error: {_refused(error)}", err=True)
+    except CliError as error:
         typer.echo(f"error: {error}", err=True)
-    except (aiohttp.ClientError, TimeoutError, OSError) as error:
-        typer.echo(f"error: the API server does not answer: {error}", err=True)
     raise typer.Exit(1)
+
+
+def _refused(error: ApiError) -> str:
+    """What the API server said, and what to do about it where that is not plain."""
+    message = error.message.strip() or error.reason
+    if error.status == 401:
+        return f"the API server does not know you: {message}; log in again, or choose another --context"
+    if error.status == 403:
+        return f"you may not do that: {message}; 'kubectl auth can-i --list' shows what you may"
+    if error.status >= 500 or error.status == 429:
+        return f"the API server is in trouble ({error.status}): {message}; try again later"
+    return message

@@ -16,13 +16,16 @@ import aiohttp
 import typer
 from prometheus_client.parser import text_string_to_metric_families
 
-from xdeepserve_cli.access import CliError, Context, Kubeconfig, Namespace, Place, connected, perform
+from xdeepserve_cli.access import Context, Kubeconfig, Namespace, connected, perform
 from xdeepserve_cli.output import Format, Output, print_document, print_table
+from xdeepserve_cli.place import CliError, Place
 from xdeepserve_operator.api import names
+from xdeepserve_operator.controllers.objects import label
 from xdeepserve_operator.planner.pods import PodView, view_pod
 from xdeepserve_operator.resources.children import control_secret_name
 from xdeepserve_operator.runtime import resources
 from xdeepserve_operator.runtime.engines import EngineClient
+from xdeepserve_operator.runtime.kube import NotFound, Object
 
 RUNNING, WAITING = "vllm:num_requests_running", "vllm:num_requests_waiting"
 KV_USAGE, EPOCH, TOKENS = "vllm:kv_cache_usage_perc", "xdeepserve:epoch", "vllm:iteration_tokens_total_sum"
@@ -96,28 +99,44 @@ def row(pod: PodView, before: Mapping[str, float] | None, after: Mapping[str, fl
 
 
 async def _sample(place: Place, name: str | None, interval: float) -> list[Row]:
-    engines: list[tuple[PodView, str]] = []
-    for executor in await place.list(resources.TASKEXECUTORS):
-        owner = (executor["metadata"].get("labels") or {}).get(names.LABEL_DEPLOYMENT, "")
-        if name not in (None, executor["metadata"]["name"], owner):
-            continue
-        child = executor["metadata"]["name"]
-        reference = executor["spec"].get("controlTokenSecretRef") or {}
-        secret = await place.api.get(
-            resources.SECRETS, reference.get("name") or control_secret_name(child), place.namespace
-        )
-        token = b64decode((secret.get("data") or {}).get("token", "")).decode()
-        labels = f"{names.LABEL_EXECUTOR}={child},{names.LABEL_COMPONENT}={names.COMPONENT_ENGINE}"
-        pods = [view_pod(pod) for pod in await place.list(resources.PODS, labels=labels)]
-        engines += [(pod, token) for pod in sorted(pods, key=lambda pod: (pod.replica, len(pod.group), pod.group))]
-    if name is not None and not engines:
-        raise CliError(f"no engine of a ModelDeployment or TaskExecutor {name!r} in namespace {place.namespace}")
+    engines = await _engines(place, name)
     async with aiohttp.ClientSession() as session:
         client, started = EngineClient(session), time.monotonic()
         before = await _ask(client, engines)
         await asyncio.sleep(interval)
         seconds, after = time.monotonic() - started, await _ask(client, engines)
     return [row(pod, first, second, seconds) for (pod, _), first, second in zip(engines, before, after, strict=True)]
+
+
+async def _engines(place: Place, name: str | None) -> list[tuple[PodView, str]]:
+    """The engines that are meant, each with its control token; ``CliError`` when there is none."""
+    engines: list[tuple[PodView, str]] = []
+    executors = await place.list(resources.TASKEXECUTORS)
+    meant = [one for one in executors if name in (None, one["metadata"]["name"], label(one, names.LABEL_DEPLOYMENT))]
+    if name is not None and not meant:
+        raise await place.none_such(name, resources.MODELDEPLOYMENTS, resources.TASKEXECUTORS)
+    for executor in meant:
+        child = executor["metadata"]["name"]
+        labels = f"{names.LABEL_EXECUTOR}={child},{names.LABEL_COMPONENT}={names.COMPONENT_ENGINE}"
+        pods = [view_pod(pod) for pod in await place.list(resources.PODS, labels=labels)]
+        token = await _token(place, executor) if pods else ""
+        engines += [(pod, token) for pod in sorted(pods, key=lambda pod: (pod.replica, len(pod.group), pod.group))]
+    if not engines:
+        whose = "" if name is None else f" of {name!r}"
+        raise CliError(f"there is no engine{whose} in namespace {place.namespace} yet; 'xdeepserve status' says why")
+    return engines
+
+
+async def _token(place: Place, executor: Object) -> str:
+    reference = executor["spec"].get("controlTokenSecretRef") or {}
+    secret = reference.get("name") or control_secret_name(executor["metadata"]["name"])
+    try:
+        found = await place.api.get(resources.SECRETS, secret, place.namespace)
+    except NotFound as error:
+        raise CliError(
+            f"Secret {secret!r} with the engines' control token is not there; does the operator run?"
+        ) from error
+    return b64decode((found.get("data") or {}).get("token", "")).decode()
 
 
 async def _ask(client: EngineClient, engines: Sequence[tuple[PodView, str]]) -> list[dict[str, float] | None]:

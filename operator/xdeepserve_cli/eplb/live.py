@@ -10,12 +10,13 @@ from typing import Annotated, Any
 
 import typer
 
-from xdeepserve_cli.access import CliError, Context, Kubeconfig, Namespace, Place, connected, perform
+from xdeepserve_cli.access import Context, Kubeconfig, Namespace, connected, perform
 from xdeepserve_cli.output import Format, Output, print_document, print_table
+from xdeepserve_cli.place import Place
 from xdeepserve_operator.api.names import ANNOTATION_APPLY_EXPERTS
 from xdeepserve_operator.api.v1alpha1.experts import ExpertPlacementStatus, InstancePlacement, PlacementEvent
 from xdeepserve_operator.planner.conditions import format_time
-from xdeepserve_operator.runtime.kube import NotFound, Object
+from xdeepserve_operator.runtime.kube import Object
 from xdeepserve_operator.runtime.resources import EXPERTPLACEMENTS
 
 Name = Annotated[str, typer.Argument(help="An ExpertPlacement.")]
@@ -89,32 +90,19 @@ def resume(name: Name, namespace: Namespace = None, context: Context = None, kub
 
 
 def _read(name: str, namespace: str | None, context: str | None, kubeconfig: Any) -> Object:
-    return _at(
-        name,
-        connected(kubeconfig, context, namespace),
-        lambda place: place.api.get(EXPERTPLACEMENTS, name, place.namespace),
-    )
+    return _at(connected(kubeconfig, context, namespace), lambda place: place.get(EXPERTPLACEMENTS, name))
 
 
 def _patch(name: str, namespace: str | None, context: str | None, kubeconfig: Any, patch: Mapping[str, Any]) -> None:
-    _at(
-        name,
-        connected(kubeconfig, context, namespace),
-        lambda place: place.api.patch(EXPERTPLACEMENTS, name, dict(patch), place.namespace),
-    )
+    _at(connected(kubeconfig, context, namespace), lambda place: place.patch(EXPERTPLACEMENTS, name, dict(patch)))
 
 
-def _at(
-    name: str, connection: AbstractAsyncContextManager[Place], request: Callable[[Place], Awaitable[Object]]
-) -> Object:
-    """The answer to a request about one ExpertPlacement."""
+def _at(connection: AbstractAsyncContextManager[Place], request: Callable[[Place], Awaitable[Object]]) -> Object:
+    """The answer to one request."""
 
     async def work() -> Object:
         async with connection as place:
-            try:
-                return await request(place)
-            except NotFound as error:
-                raise CliError(f"there is no ExpertPlacement {name} in namespace {place.namespace}") from error
+            return await request(place)
 
     return perform(work)
 

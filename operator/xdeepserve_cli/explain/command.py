@@ -11,9 +11,10 @@ from typing import Annotated
 
 import typer
 
-from xdeepserve_cli.access import CliError, Context, Kubeconfig, Namespace, connected, perform
+from xdeepserve_cli.access import Context, Kubeconfig, Namespace, connected, perform
 from xdeepserve_cli.explain.reasons import Explanation, Held, explain
 from xdeepserve_cli.output import Format, Output, print_document, print_table
+from xdeepserve_cli.place import CliError
 from xdeepserve_operator.api import names
 from xdeepserve_operator.api.v1alpha1.executor import TaskExecutorSpec
 from xdeepserve_operator.controllers.objects import label
@@ -21,7 +22,8 @@ from xdeepserve_operator.controllers.snapshot import servers_of
 from xdeepserve_operator.planner.conditions import find_condition
 from xdeepserve_operator.planner.executorstatus import PLACED
 from xdeepserve_operator.planner.pods import dies_requested, server_of, view_pod
-from xdeepserve_operator.runtime.cache import Cache
+from xdeepserve_operator.runtime.kube import Object
+from xdeepserve_operator.runtime.resources import DPGROUPS, NODES, PODS, SUPERPODS, TASKEXECUTORS
 from xdeepserve_operator.runtime.store import Store
 
 COLUMNS = ("SERVER", "CHIP", "PLANE", "FREE", "HOLDS", "WARM", "WHY")
@@ -38,9 +40,11 @@ def explain_placement(
 
     async def read() -> Explanation:
         async with connected(kubeconfig, context, namespace) as place:
-            store = Store()
-            await Cache(place.api, store, lambda _uid: None).fill()
-            return look(store, place.namespace, name)
+            executor, store = await place.get(TASKEXECUTORS, name), Store()
+            for resource in (SUPERPODS, NODES, PODS, DPGROUPS):
+                for item in await place.list(resource, everywhere=True):
+                    store.put(resource.kind, item)
+            return look(store, executor)
 
     found = perform(read)
     if output is not Format.TEXT:
@@ -56,15 +60,14 @@ def explain_placement(
         print_table(COLUMNS, rows)
 
 
-def look(store: Store, namespace: str, name: str) -> Explanation:
-    """The explanation, from a full store; ``CliError`` when there is no such TaskExecutor or SuperPod."""
-    executor = store.get("TaskExecutor", namespace, name)
-    if executor is None:
-        raise CliError(f"there is no TaskExecutor {name!r} in namespace {namespace}")
+def look(store: Store, executor: Object) -> Explanation:
+    """The explanation of a TaskExecutor, from all servers, pods and DPGroups; ``CliError`` when it has no SuperPod."""
+    namespace, name = executor["metadata"]["namespace"], executor["metadata"]["name"]
     spec = TaskExecutorSpec.model_validate(executor["spec"])
     servers = servers_of(store, spec.superpod_ref.name)
     if servers is None:
-        raise CliError(f"SuperPod {spec.superpod_ref.name!r}, which {name} refers to, does not exist")
+        found = ", ".join(one["metadata"]["name"] for one in store.list("SuperPod")) or "none"
+        raise CliError(f"SuperPod {spec.superpod_ref.name!r}, which {name} refers to, does not exist; there is {found}")
     placed = find_condition(executor, PLACED) or {}
     verdict = f"{placed.get('reason', 'Unknown')}: {placed.get('message', 'the operator has not seen it yet')}"
     return explain(name, verdict, spec, servers, _held(store, namespace, name))

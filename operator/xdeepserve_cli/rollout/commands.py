@@ -10,14 +10,15 @@ from typing import Annotated, Any
 
 import typer
 
-from xdeepserve_cli.access import CliError, Context, Kubeconfig, Namespace, Place, connected, perform
+from xdeepserve_cli.access import Context, Kubeconfig, Namespace, connected, perform
 from xdeepserve_cli.output import Format, Output, print_document, print_table
+from xdeepserve_cli.place import CliError, Place
 from xdeepserve_cli.rollout.history import Revision, changed, pick, revisions_of, way_back
 from xdeepserve_cli.rollout.progress import End, Stage, stage_of
 from xdeepserve_operator.api.names import LABEL_DEPLOYMENT
 from xdeepserve_operator.planner.history import differences
 from xdeepserve_operator.runtime import resources
-from xdeepserve_operator.runtime.kube import NotFound, Object
+from xdeepserve_operator.runtime.kube import Object
 from xdeepserve_operator.runtime.reflector import Reflector
 
 Name = Annotated[str, typer.Argument(help="A ModelDeployment.")]
@@ -109,7 +110,8 @@ def undo(
                 return f"skipped rollback (it already is as in revision {target.number})", None
             if dry_run:
                 return f"would go back to revision {target.number}: {_short(changed(found[-1], target))}", None
-            return f"rolled back to revision {target.number}", await _patch(place, name, patch)
+            patched = await place.patch(resources.MODELDEPLOYMENTS, name, patch)
+            return f"rolled back to revision {target.number}", patched
 
     _say(name, *perform(work), output)
 
@@ -152,7 +154,7 @@ def status(
 
     async def follow() -> Stage:
         async with connected(kubeconfig, context, namespace) as place:
-            await place.api.get(resources.MODELDEPLOYMENTS, name, place.namespace)  # says what is wrong, if anything
+            await place.get(resources.MODELDEPLOYMENTS, name)  # says what is wrong, if anything
             try:
                 async with asyncio.timeout(timeout or None), _seen(place, name) as seen:
                     said = ""
@@ -175,16 +177,9 @@ def status(
 
 
 async def _read(place: Place, name: str) -> tuple[Object, list[Revision]]:
-    try:
-        deployment = await place.api.get(resources.MODELDEPLOYMENTS, name, place.namespace)
-    except NotFound:
-        raise CliError(f"there is no ModelDeployment {name!r} in namespace {place.namespace}") from None
+    deployment = await place.get(resources.MODELDEPLOYMENTS, name)
     stored = await place.list(resources.CONTROLLERREVISIONS, labels=f"{LABEL_DEPLOYMENT}={name}")
     return deployment, revisions_of(deployment, stored)
-
-
-async def _patch(place: Place, name: str, patch: Object) -> Object:
-    return await place.api.patch(resources.MODELDEPLOYMENTS, name, patch, place.namespace)
 
 
 def _set_paused(name: str, paused: bool, output: Format, connection: Any) -> None:
@@ -195,7 +190,8 @@ def _set_paused(name: str, paused: bool, output: Format, connection: Any) -> Non
             deployment = (await _read(place, name))[0]
             if bool((deployment["spec"].get("rollout") or {}).get("paused")) is paused:
                 raise CliError(f'modeldeployment "{name}" is {"already" if paused else "not"} paused')
-            return word, await _patch(place, name, {"spec": {"rollout": {"paused": paused}}})
+            patch = {"spec": {"rollout": {"paused": paused}}}
+            return word, await place.patch(resources.MODELDEPLOYMENTS, name, patch)
 
     _say(name, *perform(work), output)
 

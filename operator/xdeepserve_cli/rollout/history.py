@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from xdeepserve_cli.access import CliError
+from xdeepserve_cli.place import CliError
 from xdeepserve_operator.api.names import ANNOTATION_CHANGE_CAUSE
 from xdeepserve_operator.api.v1alpha1.deployment import ModelDeploymentSpec
 from xdeepserve_operator.controllers.objects import controlled_by

@@ -5,8 +5,9 @@ from typing import Annotated
 
 import typer
 
-from xdeepserve_cli.access import CliError, Context, Kubeconfig, Namespace, Place, connected, perform
+from xdeepserve_cli.access import Context, Kubeconfig, Namespace, connected, perform
 from xdeepserve_cli.output import Format, Output, print_document
+from xdeepserve_cli.place import Place
 from xdeepserve_cli.status.render import print_trees
 from xdeepserve_cli.status.tree import Branch, World, trees
 from xdeepserve_operator.api.names import LABEL_MANAGED_BY, MANAGED_BY
@@ -23,20 +24,20 @@ def status(
 ) -> None:
     """Show deployments as trees, down to their dies; exit status 1 unless all are ready."""
 
-    async def read() -> list[Branch]:
+    async def read() -> tuple[str, list[Branch]]:
         async with connected(kubeconfig, context, namespace) as place:
             found = trees(await _world(place), name)
             if name is not None and not found:
-                raise CliError(f"there is no ModelDeployment or TaskExecutor {name!r} in namespace {place.namespace}")
-            return found
+                raise await place.none_such(name, resources.MODELDEPLOYMENTS, resources.TASKEXECUTORS)
+            return place.namespace, found
 
-    found = perform(read)
+    where, found = perform(read)
     if output is Format.TEXT:
         print_trees(found, everything=everything)
     else:
         print_document([branch.document() for branch in found], output)
     if not found:
-        typer.echo("no ModelDeployment here; try another --namespace", err=True)
+        typer.echo(f"there is no ModelDeployment in namespace {where}; choose another with --namespace", err=True)
     if not all(branch.ready for branch in found):
         raise typer.Exit(1)
 

@@ -103,10 +103,3 @@ async def test_apply_pause_and_resume_edit_the_object(place: Place) -> None:
     assert place.chat["spec"]["paused"] is True
     await place.type("resume", "chat")
     assert place.chat["spec"]["paused"] is False
-
-
-@pytest.mark.parametrize("command", ["show", "history", "apply", "pause"])
-async def test_an_unknown_name_is_told(place: Place, command: str) -> None:
-    result = await place.type(command, "nobody")
-    assert result.exit_code == 1
-    assert "there is no ExpertPlacement nobody in namespace default" in result.output

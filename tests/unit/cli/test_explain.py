@@ -1,20 +1,28 @@
 """``explain-placement``: the first reason that holds, for every server."""
 
+import asyncio
+import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from typer.testing import CliRunner
 
-from xdeepserve_cli.access import CliError
 from xdeepserve_cli.explain.command import look
 from xdeepserve_cli.explain.reasons import Explanation, Held, explain
+from xdeepserve_cli.main import app
+from xdeepserve_cli.place import CliError
 from xdeepserve_operator.api import names
 from xdeepserve_operator.api.v1alpha1.executor import TaskExecutorSpec
 from xdeepserve_operator.planner.servers import Server
+from xdeepserve_operator.runtime.resources import NODES, SUPERPODS, TASKEXECUTORS
 from xdeepserve_operator.runtime.store import Store
 
 from ..controllers import manifests
 from ..planner import builders
+from ..runtime.api_server import ApiServer, serve, write_kubeconfig
 from . import world
 
 SPEC = TaskExecutorSpec.model_validate(
@@ -104,7 +112,6 @@ def test_engines_that_wait_are_named_with_what_becomes_of_them():
 
 
 def test_it_is_read_from_the_cluster_in_the_operators_words():
-    store = Store()
     executor = world.executor("chat-decode") | {"spec": SPEC.to_wire()}
     executor["status"]["conditions"] = [
         world.condition("Placed", False, "InsufficientDies", "0 of 1; needs 2 x 4 dies")
@@ -115,15 +122,25 @@ def test_it_is_read_from_the_cluster_in_the_operators_words():
     mine["metadata"]["labels"][names.LABEL_EXECUTOR] = "chat-decode"
     mine["metadata"]["annotations"] = {names.ANNOTATION_SERVER: "n0"}
     mine["spec"] = waiting_on(None, 4)
-    objects = {"TaskExecutor": executor, "SuperPod": manifests.superpod(), "Node": builders.node()}
-    for number, (kind, obj) in enumerate([*objects.items(), ("Pod", others), ("Pod", mine)]):
-        obj["metadata"] |= {"resourceVersion": "1", "uid": str(number)}
-        store.put(kind, obj)
-    found = look(store, "default", "chat-decode")
+    found = look(filled(manifests.superpod(), builders.node(), others, mine), executor)
     assert found.placed == "InsufficientDies: 0 of 1; needs 2 x 4 dies"
     (server,) = found.servers
     assert (server.plane, server.free, server.warm) == ("UB", 10, 6)
     assert "1 of them its own" in server.why
+
+
+def test_a_superpod_that_does_not_exist_is_told_with_those_that_do():
+    other = manifests.superpod() | {"metadata": {"name": "pod-b"}}
+    with pytest.raises(CliError, match=r"SuperPod 'pod-a', which chat-decode refers to, .* there is pod-b"):
+        look(filled(other), world.executor("chat-decode") | {"spec": SPEC.to_wire()})
+
+
+def filled(superpod: world.Object, node: world.Object | None = None, *pods: world.Object) -> Store:
+    store = Store()
+    objects = [("SuperPod", superpod), *([("Node", node)] if node else []), *(("Pod", pod) for pod in pods)]
+    for number, (kind, obj) in enumerate(objects):
+        store.put(kind, obj | {"metadata": obj["metadata"] | {"resourceVersion": "1", "uid": str(number)}})
+    return store
 
 
 def waiting_on(node: str | None, dies: int) -> dict[str, Any]:
@@ -131,6 +148,23 @@ def waiting_on(node: str | None, dies: int) -> dict[str, Any]:
     return {"containers": [container]} | ({"nodeName": node} if node else {})
 
 
-def test_a_name_that_does_not_exist_is_said():
-    with pytest.raises(CliError, match="no TaskExecutor 'x' in namespace default"):
-        look(Store(), "default", "x")
+async def test_every_form_of_output_says_the_same(tmp_path: Path):
+    server = ApiServer()
+    runner = await serve(server)
+    server.put(SUPERPODS, manifests.superpod())
+    server.put(NODES, builders.node())
+    server.put(TASKEXECUTORS, world.executor("chat-decode") | {"spec": SPEC.to_wire()})
+    line = ["explain-placement", "chat-decode", "--kubeconfig", str(write_kubeconfig(tmp_path / "k", server.url)), "-o"]
+
+    async def typed(form: str) -> str:
+        done = await asyncio.to_thread(CliRunner().invoke, app, [*line, form])
+        assert done.exit_code == 0, done.output
+        return done.stdout
+
+    document = json.loads(await typed("json"))
+    assert yaml.safe_load(await typed("yaml")) == document
+    text = await typed("text")
+    assert text.splitlines()[:3] == [document["asked"], document["placed"], document["kv"]]
+    (server_line,) = document["servers"]
+    assert text.splitlines()[-1].split() == ["n0", "910C", "UB", "16/16", "0", "0", *server_line["why"].split()]
+    await runner.cleanup()

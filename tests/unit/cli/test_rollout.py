@@ -144,11 +144,9 @@ async def test_undo_never_overwrites_what_changed_meanwhile(place: Place) -> Non
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("history", "nobody"), "no ModelDeployment 'nobody' in namespace default"),
         (("undo", "chat", "--to-revision", "7"), "revision 7 is not in the history: 1, 2, 3"),
         (("diff", "chat", "--to", "1"), "there is no earlier revision"),
         (("resume", "chat"), "is not paused"),
-        (("status", "nobody"), "nobody"),
     ],
 )
 async def test_what_cannot_be_is_said_in_one_line(place: Place, words: tuple[str, ...], message: str) -> None:
