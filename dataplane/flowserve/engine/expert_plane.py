@@ -42,6 +42,7 @@ class ExpertPlane:
         self._swapper: Swapper | None = None
         self._map: ExpertMap | None = None
         self._rank = -1
+        self._expert_bytes = 0  # the largest expert's, also when none is held any more
         self._reading: asyncio.Future[None] | None = None
 
     async def prepare(self, rank: int, ranks: int) -> None:
@@ -115,14 +116,13 @@ class ExpertPlane:
         current, config = self._current, self._runtime.config
         if current is None:
             raise Refused("the engine is in no group yet, and holds no experts")
-        held = [expert for layer in self.weights.layers.values() for expert in layer.held.values()]
         return ExpertTable(
             epoch=self._epoch,
             version=current.version,
             top_k=config.num_experts_per_tok,
             experts=config.n_routed_experts,
             groups=config.n_group,
-            expert_bytes=max(map(packed_bytes, held), default=0),
+            expert_bytes=self._expert_bytes,
             layers=current.table(),
         )
 
@@ -137,4 +137,6 @@ class ExpertPlane:
         loop = asyncio.get_running_loop()
         self._map, self._reading = None, loop.run_in_executor(None, self._runtime.hold, plain.held(rank))
         await asyncio.shield(self._reading)
+        held = [expert for layer in self.weights.layers.values() for expert in layer.held.values()]
+        self._expert_bytes = max(map(packed_bytes, held), default=0)
         self._map, self._rank = plain, rank

@@ -92,6 +92,26 @@ def random_slots(draw: np.random.Generator, ranks: int, width: int) -> list[list
     return slots
 
 
+@pytest.mark.parametrize("emptied", [0, 1])
+async def test_a_rank_that_is_emptied_decodes_on_and_gets_its_share_back(
+    pair: Ranks, answer: list[int], emptied: int
+) -> None:
+    pair.want(TOKENS // 2)
+    await pair.ranks[0].moved.wait()
+    slots = [list(range(EXPERTS)), list(range(EXPERTS))]
+    slots[emptied] = [-1] * EXPERTS
+    pair.offer(pair.order(1, dict.fromkeys(LAYERS, slots)))
+    await pair.settled()
+    assert not any(each.held for each in pair.ranks[emptied].plane.weights.layers.values())
+    assert pair.ranks[0].plane.table().expert_bytes == pair.ranks[1].plane.table().expert_bytes > 0
+    pair.want(TOKENS - 2)
+    await pair.settled()
+    pair.want(TOKENS)
+    pair.offer(pair.order(2, dict.fromkeys(LAYERS, plain_slots(EXPERTS, 2).tolist())))
+    await pair.settled()
+    check(pair, answer, version=2)
+
+
 async def test_a_parked_instance_changes_its_placement_too(pair: Ranks, answer: list[int]) -> None:
     pair.offer(pair.order(1, {2: SWAPPED}))
     await pair.settled()
