@@ -5,6 +5,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
+from xdeepserve_cluster.processes import command_line, identify, resident_bytes
+
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -21,13 +23,12 @@ class Cost:
 
 def cost(pid: int) -> Cost:
     """Of one process; nothing when it is gone."""
+    process = identify(pid)
     try:
         stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        status = Path(f"/proc/{pid}/status").read_text()
     except OSError:
         return Cost()
-    resident = next((line.split()[1] for line in status.splitlines() if line.startswith("VmRSS:")), "0")
-    return Cost(int(resident) * 1024, (int(stat[11]) + int(stat[12])) / _TICKS)
+    return Cost(0 if process is None else resident_bytes(process), (int(stat[11]) + int(stat[12])) / _TICKS)
 
 
 def children() -> dict[int, list[int]]:
@@ -49,14 +50,7 @@ def family(pid: int, tree: dict[int, list[int]] | None = None) -> list[int]:
     return [pid, *(each for child in tree.get(pid, []) for each in family(child, tree))]
 
 
-def family_cost(pid: int) -> Cost:
-    """Of a process and all its descendants."""
-    return sum((cost(each) for each in family(pid)), Cost())
-
-
 def command(pid: int) -> str:
     """The command line; empty when the process is gone."""
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
-    except OSError:
-        return ""
+    process = identify(pid)
+    return "" if process is None else " ".join(command_line(process))

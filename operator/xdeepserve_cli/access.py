@@ -44,7 +44,7 @@ async def connected(kubeconfig: Path | None, context: str | None, namespace: str
             ) from error
         try:
             yield place
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        except (aiohttp.ClientError, TimeoutError) as error:
             raise CliError(
                 f"the API server {api.configuration.host} does not answer: {error or 'no answer in time'}; "
                 "is it the right --kubeconfig or --context, and does the cluster run?"
