@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from eplb.cluster import Cluster
 from eplb.errors import Unplannable
-from eplb.placement import EMPTY
+from eplb.placement import EMPTY, Placement
 from eplb.problem import Problem, Scalar, Slots
 
 
@@ -74,7 +74,7 @@ def deal_out(problem: Problem, cluster: Cluster, keep: bool) -> Servers:
             f"server {server} has {room[server]} open slots, but must hold {experts // cluster.servers} experts"
         )
     size = experts // cluster.expert_groups
-    home = _homes(problem, cluster, size)
+    home = _homes(problem, cluster)
     if not keep and not problem.pinned.any():
         home = _heaviest_first(problem, cluster, size)
     elif home is None:
@@ -84,31 +84,10 @@ def deal_out(problem: Problem, cluster: Cluster, keep: bool) -> Servers:
     return Servers(ids.reshape(len(home), cluster.servers, -1), cluster)
 
 
-def in_groups(problem: Problem, cluster: Cluster) -> NDArray[np.bool_]:
-    """[B]: whether the placement in force has each group on one server, and as many groups on each."""
-    return _in_groups(_seen(problem, cluster, max(problem.mean.shape[1] // cluster.expert_groups, 1)), cluster)
-
-
-def _in_groups(seen: NDArray[np.bool_], cluster: Cluster) -> NDArray[np.bool_]:
-    once = (seen.sum(2) == 1).all(1)
-    return np.asarray(once & (seen.sum(1) == cluster.expert_groups // cluster.servers).all(1))
-
-
-def _seen(problem: Problem, cluster: Cluster, size: int) -> NDArray[np.bool_]:
-    """[B, groups, servers]: whether a server has experts of a group in the placement in force."""
-    batch, npus, _ = problem.start.shape
-    server = np.repeat(np.arange(cluster.servers), npus // cluster.servers)[None, :, None]
-    last = cluster.expert_groups
-    group = np.where(problem.start == EMPTY, last, np.minimum(problem.start // size, last))
-    seen = np.zeros((batch, last + 1, cluster.servers), np.bool_)
-    seen[np.arange(batch)[:, None, None], group, server] = True
-    return seen[:, :last]
-
-
-def _homes(problem: Problem, cluster: Cluster, size: int) -> Slots | None:
+def _homes(problem: Problem, cluster: Cluster) -> Slots | None:
     """[B, groups]: the server of each group in the placement in force, None if it has none or breaks the rules."""
-    seen = _seen(problem, cluster, size)
-    return np.asarray(seen.argmax(2)) if _in_groups(seen, cluster).all() else None
+    start = Placement(problem.start.astype(np.int32), problem.mean.shape[1])
+    return np.asarray(start.servers(cluster).argmax(2)) if start.grouped(cluster).all() else None
 
 
 def _heaviest_first(problem: Problem, cluster: Cluster, size: int) -> Slots:

@@ -1,7 +1,8 @@
 """Which expert sits in which slot, layer by layer.
 
 Invariants that every planner keeps: an expert has at least one copy in a layer; no NPU holds two copies of one expert;
-only open slots are filled. ``Placement.check`` says which one is broken.
+only open slots are filled; in a hierarchical cluster the experts of a group are on one server. ``Placement.check`` says
+which one is broken.
 """
 
 from dataclasses import dataclass
@@ -82,6 +83,21 @@ class Placement:
         new = np.setdiff1d(now, then)
         return np.bincount(new // (npus * self.experts), minlength=layers)
 
+    def servers(self, cluster: Cluster) -> NDArray[np.bool_]:
+        """[layers, groups, servers]: whether a server has experts of a group."""
+        groups, size = cluster.expert_groups, max(self.experts // cluster.expert_groups, 1)
+        server = np.repeat(np.arange(cluster.servers), cluster.npus // cluster.servers)[:, None]
+        group = np.where(self.slots == EMPTY, groups, np.minimum(self.slots // size, groups))
+        seen = np.zeros((self.layers, groups + 1, cluster.servers), np.bool_)
+        seen[np.arange(self.layers)[:, None, None], group, server] = True
+        return seen[:, :groups]
+
+    def grouped(self, cluster: Cluster) -> NDArray[np.bool_]:
+        """[layers]: whether every group of experts is on one server, and as many groups on each."""
+        seen = self.servers(cluster)
+        share = cluster.expert_groups // cluster.servers
+        return np.asarray((seen.sum(2) == 1).all(1) & (seen.sum(1) == share).all(1))
+
     def check(self, cluster: Cluster) -> None:
         """Unplannable if an invariant is broken, with the first place where it is."""
         if self.slots.shape[1:] != (cluster.npus, cluster.width):
@@ -95,3 +111,6 @@ class Placement:
             raise Unplannable(f"layer {layer}: expert {expert} has no copy")
         if self.duplicates():
             raise Unplannable(f"{self.duplicates()} times an NPU holds an expert more than once")
+        if cluster.hierarchical and not self.grouped(cluster).all():
+            layer = int(self.grouped(cluster).argmin())
+            raise Unplannable(f"layer {layer}: a group of experts is not on one server, as many groups on each")

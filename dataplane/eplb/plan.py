@@ -16,7 +16,7 @@ from eplb.checks import FROM_CURRENT, check_input
 from eplb.cluster import Cluster
 from eplb.cost import EXPERT_BYTES, Cost, Link, cost
 from eplb.forecast import forecast
-from eplb.hierarchy import deal_out, in_groups
+from eplb.hierarchy import deal_out
 from eplb.load import LoadWindow
 from eplb.placement import EMPTY, Placement
 from eplb.policies import Options, Policy, policy
@@ -120,7 +120,7 @@ def _sound(whole: Problem, cluster: Cluster, experts: int) -> NDArray[np.bool_]:
     ordered = np.sort(whole.start, axis=2)
     twice = ((ordered[:, :, 1:] == ordered[:, :, :-1]) & (ordered[:, :, 1:] != EMPTY)).any((1, 2))
     sound = ~closed & ~twice & (placed.copies() > 0).all(1)
-    return np.asarray(sound & in_groups(whole, cluster) if cluster.hierarchical else sound)
+    return np.asarray(sound & placed.grouped(cluster) if cluster.hierarchical else sound)
 
 
 def _start(
