@@ -32,6 +32,7 @@ class FakeInstance(Fleet):
     def __init__(self) -> None:
         self.slots = dict.fromkeys(LAYERS, PLAIN)
         self.state = ExpertState()
+        self.groups = 1  # of the gate
         self.epoch, self.iterations, self.ready, self.incarnation = 1, 0, True, "shell-1"
         self.order_: ExpertOrder | None = None
         self.orders: list[ExpertOrder] = []
@@ -129,6 +130,7 @@ class FakeInstance(Fleet):
             version=self.state.version,
             top_k=TOP_K,
             experts=EXPERTS,
+            groups=self.groups,
             expert_bytes=1 << 20,
             layers=tuple(LayerSlots(layer=layer, slots=slots) for layer, slots in self.slots.items()),
         )

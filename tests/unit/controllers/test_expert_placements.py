@@ -307,3 +307,28 @@ async def test_what_was_counted_outlives_the_te_shell() -> None:
     world.instance.count()
     status = await world.look()
     assert status.instances[0].imbalance.after < 125
+
+
+async def test_plans_know_the_servers_of_ranks_and_the_groups_of_the_gate() -> None:
+    world = ExpertWorld(policy={"expertGroups": "SameServer"})
+    world.place_ranks()
+    world.instance.groups = 8
+    world.instance.count()
+    await world.settle()
+    assert world.instance.slots[LAYERS[0]] != PLAIN
+    for slots in world.instance.slots.values():
+        homes = [{expert // 2 for expert in rank if expert >= 0} for rank in slots]
+        assert [len(groups) for groups in homes] == [2] * 4
+        assert len(set().union(*homes)) == 8
+
+
+async def test_a_rank_that_is_said_to_be_slow_gets_less_and_is_not_called_uneven_for_it() -> None:
+    world = ExpertWorld(rankSpeeds=[{"rank": 0, "percent": 50}], redundantSlots=3)
+    world.place_ranks()
+    world.instance.count()
+    await world.settle()
+    world.instance.count()
+    status = await world.look()
+    slow, *others = (sum(rank) for rank in world.instance.slices[-1].served)
+    assert slow < 0.7 * min(others)
+    assert status.instances[0].imbalance.after < 115
