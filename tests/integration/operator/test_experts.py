@@ -60,6 +60,26 @@ async def test_experts_move_under_load_and_answers_stay(chat: Site) -> None:
     assert await answers(chat) == before
 
 
+def emptied(stored: Object) -> bool:
+    layers = json.loads(stored["data"]["map.json"])["layers"]
+    return all(set(slots[1]) == {-1} for slots in layers.values())
+
+
+def done(placement: Object) -> bool:
+    instance = placement["status"]["instances"][0]
+    return bool(instance["swapPhase"] == "Idle" and instance["layersDone"] == instance["layersTotal"])
+
+
+async def test_a_rank_is_emptied_by_hand_and_the_deployment_lets_it_be(chat: Site) -> None:
+    before = await answers(chat)
+    await chat.api.patch(EXPERTPLACEMENTS, PLACEMENT, {"spec": {"evacuate": [1]}}, chat.namespace)
+    await chat.until(CONFIGMAPS, f"{PLACEMENT}-0-map", emptied, "a map without rank 1")
+    placement = await chat.until(EXPERTPLACEMENTS, PLACEMENT, done, "in force")
+    assert placement["spec"]["evacuate"] == [1]
+    assert placement["status"]["instances"][0]["missingExperts"] == 0
+    assert await answers(chat) == before
+
+
 async def test_kubectl_shows_it_and_its_maps_go_with_it(chat: Site) -> None:
     line = (await chat.kubectl("get", "xep", PLACEMENT)).splitlines()[1]
     assert "Dynamic" in line
