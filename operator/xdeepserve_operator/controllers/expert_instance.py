@@ -52,11 +52,16 @@ class ExpertInstance:
         self.measured: Measured | None = None
         self.applied_at_once = False
 
+    @property
+    def refusal(self) -> str:
+        """Why nothing can be planned, though a plan is due; empty where it can."""
+        return self._advice.refusal
+
     async def look(self, look: Look, before: InstancePlacement) -> InstancePlacement:
-        """One pass; returns the instance's new status. Raises NoPlan or BadMap."""
+        """One pass; returns the instance's new status. Raises BadMap."""
         self.events, self.applied_at_once = [], False
         now = await self._pass(look, before)
-        said = (look.evacuation.why, look.frozen or self._memory.error or self._advice.remark)
+        said = (look.evacuation.why, look.frozen or self._memory.error or self.refusal or self._advice.remark)
         return now.model_copy(update={"message": "; ".join(filter(None, said))[:1024]})
 
     async def _pass(self, look: Look, before: InstancePlacement) -> InstancePlacement:
@@ -178,7 +183,7 @@ class ExpertInstance:
 
     async def _proposal(self, look: Look, group: Group, force: Force) -> "Proposal | None":
         """A plan to act on."""
-        if look.spec.mode == "Static" or self._clock.monotonic() < self._memory.not_before:
+        if self._clock.monotonic() < self._memory.not_before:
             return None
         proposal = await self._advice.proposal(look, group, force, self.measured)
         if proposal is None or proposal.layers:

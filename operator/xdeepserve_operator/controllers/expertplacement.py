@@ -21,7 +21,7 @@ from xdeepserve_operator.controllers.snapshot import Executor, instances
 from xdeepserve_operator.planner.executorstatus import unsettled
 from xdeepserve_operator.planner.expert_evacuation import Evacuation, evacuation
 from xdeepserve_operator.planner.expert_load import Measured
-from xdeepserve_operator.planner.expert_map import BadMap, NoPlan
+from xdeepserve_operator.planner.expert_map import BadMap
 from xdeepserve_operator.planner.expert_status import placement_status
 from xdeepserve_operator.planner.pods import view_pod
 from xdeepserve_operator.planner.readiness import Verdict
@@ -94,9 +94,10 @@ class ExpertPlacementReconciler:
             old = InstancePlacement.model_validate(before.get(look.index, {"index": look.index}))
             try:
                 said.append(await acting.look(look, old))
-            except (NoPlan, BadMap) as error:
-                reason = "BadMap" if isinstance(error, BadMap) else "Unplannable"
-                problem = Verdict(False, reason, f"instance {look.index}: {error}")
+                if acting.refusal:
+                    problem = Verdict(False, "Unplannable", f"instance {look.index}: {acting.refusal}")
+            except BadMap as error:
+                problem = Verdict(False, "BadMap", f"instance {look.index}: {error}")
                 said.append(old.model_copy(update={"message": str(error)[:1024]}))
             events = [*acting.events, *events]
             if acting.measured is not None:

@@ -284,8 +284,12 @@ async def test_who_cannot_be_placed_is_told_why() -> None:
     assert world.condition("Ready") == ("False", "OtherPhase")
     world = ExpertWorld(evacuate=[0, 1, 2, 3])
     world.instance.count()
-    await world.look()
+    status = await world.look(3)
     assert world.condition("Balanced") == ("False", "Unplannable")
+    assert "16 experts do not fit into 0 open slots" in status.instances[0].message
+    world.edit(evacuate=[])
+    await world.settle()
+    assert world.condition("Balanced")[1] != "Unplannable"
     second = {"metadata": {"name": "z", "namespace": NAMESPACE}, "spec": {"targetRef": {"name": "chat-decode"}}}
     world.api.add("ExpertPlacement", second)
     await world.reconciler.reconcile(NAMESPACE, "z")
