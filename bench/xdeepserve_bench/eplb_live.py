@@ -16,11 +16,12 @@ import numpy as np
 
 from eplb import LoadCounter
 from xdeepserve_bench import eplb_checkpoint
-from xdeepserve_bench.eplb_fleet import fleet
+from xdeepserve_bench.engines.fleet import fleet
 from xdeepserve_bench.eplb_session import LIMITS, RANKS, Session, Wave
 from xdeepserve_bench.report import Measure
 
 TARGET = 1.25
+PATIENCE = 120.0  # seconds
 MOST_GAP = 3.0
 COUNTING = 0.005  # of an iteration
 
@@ -37,11 +38,11 @@ def run(*, quick: bool) -> list[Measure]:
 
 async def _measured(directory: Path, checkpoint: Path, *, quick: bool) -> list[Measure]:
     tokens, rounds, batches = (400, 2, (2, 32)) if quick else (600, 3, (1, 4, 8, 16, 32))
-    async with fleet(directory, checkpoint) as processes:
+    async with fleet(directory, checkpoint, LIMITS, patience=PATIENCE) as processes:
         session = Session(
             processes,
-            await processes.instance("p", "Prefill", 1, LIMITS),
-            await processes.instance("d", "Decode", RANKS, LIMITS),
+            await processes.instance("p", "Prefill", 1),
+            await processes.instance("d", "Decode", RANKS),
         )
         still = await session.wave(8, tokens)
         await session.watch()

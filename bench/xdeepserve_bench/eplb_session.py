@@ -12,9 +12,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flowserve.wire import Limits, ShellStatus
+from flowserve.wire import Limits
 from flowserve.wire_experts import ExpertHistory, ExpertOrder, ExpertSlice, ExpertTable, ExpertWatch
-from xdeepserve_bench.eplb_fleet import Fleet, Instance, NotServing, Stream
+from xdeepserve_bench.engines.client import Stream
+from xdeepserve_bench.engines.fleet import Fleet
+from xdeepserve_bench.engines.instance import Instance
+from xdeepserve_bench.engines.programs import NotServing
 from xdeepserve_operator.api.v1alpha1.experts import ExpertPlacementSpec
 from xdeepserve_operator.planner.expert_load import Group, measured
 from xdeepserve_operator.planner.expert_map import Map
@@ -85,9 +88,9 @@ class Session:
         """``batch`` sequences on every rank, all begun before the first is decoded."""
         draw = np.random.default_rng(batch)
         prompts = [tuple(draw.integers(3, 300, PROMPT).tolist()) for _ in range(batch * RANKS)]
-        requests = [await self._fleet.prefill(self._prefill, prompt, tokens) for prompt in prompts]
-        where = itertools.cycle(self._decode.engines)
-        streams = await asyncio.gather(*(self._fleet.generate(next(where), request) for request in requests))
+        requests = [await self._fleet.prefill(self._prefill, prompt, tokens, ignore_eos=True) for prompt in prompts]
+        where = itertools.cycle(engine.config for engine in self._decode.engines)
+        streams = await asyncio.gather(*(self._fleet.stream(next(where), request) for request in requests))
         return Wave(streams)
 
     async def watch(self) -> None:
@@ -142,13 +145,13 @@ class Session:
 
     async def _counted(self, version: int) -> ExpertSlice | None:
         """The first whole interval with this placement under load."""
-        answer = await self._fleet.call(self._decode.shell, "GET", "/v1/experts/load?after=0", None)
+        answer = await self._fleet.call(self._decode.shell, "GET", "/v1/experts/load?after=0")
         history = ExpertHistory.model_validate_json(answer)
         slices = [one for one in history.slices if one.version == version and any(map(any, one.served))]
         return slices[1] if len(slices) > 1 else None
 
     async def _table(self) -> ExpertTable:
-        answer = await self._fleet.call(self._decode.shell, "GET", "/v1/experts/placement", None)
+        answer = await self._fleet.call(self._decode.shell, "GET", "/v1/experts/placement")
         return ExpertTable.model_validate_json(answer)
 
     async def _go(self, name: str) -> int:
@@ -158,7 +161,7 @@ class Session:
         version, step = self._version, self._maps[name].step(self._layers)
 
         async def done() -> Group | None:
-            status: ShellStatus | None = await self._fleet.status(self._decode)
+            status = await self._decode.status()
             group = Group.of(status) if status is not None else None
             if group is not None and group.given_up:
                 raise NotServing(f"the change was given up: {group.error}")

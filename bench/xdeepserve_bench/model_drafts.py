@@ -13,7 +13,8 @@ from pathlib import Path
 
 from flowserve.text import ChatTemplate, Tokenizer
 from flowserve.wire import Limits
-from xdeepserve_bench.eplb_fleet import Fleet, Instance, fleet
+from xdeepserve_bench.engines.fleet import Fleet, fleet
+from xdeepserve_bench.engines.instance import Instance
 
 QUESTIONS = (
     "Who is Mr. Darcy?",
@@ -22,6 +23,8 @@ QUESTIONS = (
     "Continue: The next morning",
 )
 RANKS, TOKENS = 2, 96
+PATIENCE = 120.0  # seconds
+LIMITS = Limits(max_context_tokens=2048, max_batch=8, max_ranks=RANKS)
 DRAFTED, ACCEPTED = "vllm:spec_decode_num_draft_tokens_total", "vllm:spec_decode_num_accepted_tokens_total"
 
 
@@ -42,10 +45,10 @@ def measure(checkpoint: Path, drafts: Sequence[int], rounds: int) -> dict[int, S
 async def _measured(directory: Path, checkpoint: Path, drafts: Sequence[int], rounds: int) -> dict[int, Speed]:
     tokenizer, template = Tokenizer(checkpoint), ChatTemplate.load(checkpoint)
     prompts = [tuple(tokenizer.encode(template.render([("user", question)]))) for question in QUESTIONS]
-    async with fleet(directory, checkpoint) as processes:
+    async with fleet(directory, checkpoint, LIMITS, patience=PATIENCE) as processes:
         pairs: dict[int, tuple[Instance, Instance]] = {}
         for number in drafts:
-            limits = Limits(max_context_tokens=2048, max_batch=8, max_ranks=RANKS, speculative_tokens=number)
+            limits = LIMITS.model_copy(update={"speculative_tokens": number})
             pairs[number] = (
                 await processes.instance(f"p{number}", "Prefill", 1, limits),
                 await processes.instance(f"d{number}", "Decode", RANKS, limits),
@@ -65,12 +68,13 @@ async def _seconds(processes: Fleet, prefill: Instance, decode: Instance, prompt
     """From first to last token of the answers, one after the other."""
     total = 0.0
     for prompt in prompts:
-        stream = await processes.generate(decode.engines[0], await processes.prefill(prefill, prompt, TOKENS))
+        request = await processes.prefill(prefill, prompt, TOKENS, ignore_eos=True)
+        stream = await processes.stream(decode.engines[0].config, request)
         total += stream.times[-1] - stream.times[0]
     return total
 
 
 async def _accepted(processes: Fleet, decode: Instance) -> float:
-    page = (await processes.call(decode.engines[0], "GET", "/metrics", None)).decode()
+    page = (await processes.call(decode.engines[0], "GET", "/metrics")).decode()
     found = dict(re.findall(r"^(\S+?)\{.*\} (\S+)$", page, re.MULTILINE))
     return float(found[ACCEPTED]) / max(float(found[DRAFTED]), 1.0)

@@ -7,26 +7,23 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import aiohttp
 import numpy as np
 import pytest
 import pytest_asyncio
-from engine_fleet import TOKEN, Fleet
+from engine_fleet import tiny_fleet
+
+from xdeepserve_bench.engines.fleet import Fleet
 
 GOLDEN = Path(__file__).parents[2] / "data/tiny-deepseek-v3/golden.npz"
 
 
 @asynccontextmanager
 async def running(directory: Path) -> AsyncIterator[Fleet]:
-    async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {TOKEN}"}) as session:
-        fleet = Fleet(directory, session)
-        try:
-            yield fleet
-        finally:
-            await fleet.stop()
-            print(fleet.logs())  # pytest shows it if the test failed
-    memories = [name for name in os.listdir(directory) if name.startswith("shm")]
-    assert not [os.listdir(directory / name) for name in memories if os.listdir(directory / name)], "memory was left"
+    """A fleet that must leave no memory behind; pytest shows its logs if the test failed."""
+    async with tiny_fleet(directory) as fleet:
+        yield fleet
+    print(fleet.logs())
+    assert not [name for _, _, names in os.walk(directory / "shm") for name in names], "memory was left"
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")

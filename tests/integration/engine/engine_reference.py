@@ -7,12 +7,13 @@ import os
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
-from engine_fleet import GREEDY, LIMITS, MODEL
+from engine_fleet import LIMITS, MODEL
 
 from flowserve.cache import SequenceKV
 from flowserve.model import ExpertWeights, LocalExperts, Model, Weights, sample
 from flowserve.wire import Sampling
 from xccl import run
+from xdeepserve_bench.engines.fleet import GREEDY
 
 
 class Reference:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from engine_fleet import GREEDY, LIMITS, Fleet
+from engine_fleet import LIMITS
 from engine_reference import Reference
 
 from flowserve.wire import DispatchReply, Sampling
+from xdeepserve_bench.engines.fleet import GREEDY, Fleet
 
 Golden = list[tuple[tuple[int, ...], list[int]]]
 LONG_PROMPT = tuple(3 + (7 * i) % 300 for i in range(2 * LIMITS.prefill_chunk_tokens + 5))
@@ -31,4 +32,4 @@ async def test_drafts_change_no_token(fleet: Fleet, golden: Golden) -> None:
     assert all([(await decode.engine_status(number)).kv_usage == 0 for number in (0, 1)])
     async with fleet.session.get(decode.engines[0].control + "/metrics") as response:
         figures = dict(line.rsplit(" ", 1) for line in (await response.text()).splitlines() if "spec_decode" in line)
-    assert float(figures['vllm:spec_decode_num_draft_tokens_total{model_name="tiny"}']) > 0
+    assert float(figures['vllm:spec_decode_num_draft_tokens_total{model_name="tiny-deepseek-v3"}']) > 0

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from engine_fleet import Fleet, Instance, Refusal, until
 
-from flowserve.wire import ShellStatus
 from flowserve.wire_experts import ExpertHistory, ExpertOrder, ExpertTable, ExpertWatch, LayerSlots
+from xdeepserve_bench.engines.fleet import Fleet
+from xdeepserve_bench.engines.instance import Instance
+from xdeepserve_bench.engines.programs import Refusal, until
 
 Golden = list[tuple[tuple[int, ...], list[int]]]
 SWAPPED = ((8, 1, 2, 3, 4, 5, 6, 7, 9), (0, 9, 10, 11, 12, 13, 14, 15, 1))  # 0 and 8 change places, 1 and 9 twice
@@ -17,8 +18,7 @@ SWAPPED = ((8, 1, 2, 3, 4, 5, 6, 7, 9), (0, 9, 10, 11, 12, 13, 14, 15, 1))  # 0 
 async def order(fleet: Fleet, d: Instance, version: int, slots: tuple[tuple[int, ...], ...]) -> None:
     layers = tuple(LayerSlots(layer=layer, slots=slots) for layer in (1, 2, 3))
     body = ExpertOrder(instance=d.name, epoch=d.epoch, version=version, layers=layers)
-    assert d.shell is not None
-    await fleet.ask(d.shell, "PUT", "/v1/experts/placement", body, ShellStatus)
+    await fleet.call(d.shell, "PUT", "/v1/experts/placement", body)
 
 
 async def in_force(d: Instance, version: int) -> None:
@@ -34,9 +34,8 @@ async def in_force(d: Instance, version: int) -> None:
 async def test_experts_move_while_streams_go_on(fleet: Fleet, golden: Golden, apart: bool) -> None:
     p = await fleet.instance("p", "Prefill", 1, apart=apart)
     d = await fleet.instance("d", "Decode", 2, apart=apart)
-    assert d.shell is not None
     watch = ExpertWatch(instance="d", interval_seconds=0.2)
-    await fleet.ask(d.shell, "PUT", "/v1/experts/watch", watch, ShellStatus)
+    await fleet.call(d.shell, "PUT", "/v1/experts/watch", watch)
 
     async def stream(number: int) -> list[int]:
         prompt, expected = golden[number % 2]
@@ -56,8 +55,10 @@ async def test_experts_move_while_streams_go_on(fleet: Fleet, golden: Golden, ap
     await streams()
 
     table = await fleet.ask(d.shell, "GET", "/v1/experts/placement", None, ExpertTable)
+    assert table is not None
     assert {layer.slots for layer in table.layers} == {tuple(reversed(SWAPPED))}
     history = await fleet.ask(d.shell, "GET", "/v1/experts/load?after=0", None, ExpertHistory)
+    assert history is not None
     assert sum(sum(map(sum, one.chosen)) for one in history.slices) > 0
     with pytest.raises(Refusal, match="older than version 2"):
         await order(fleet, d, 1, SWAPPED)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from engine_fleet import Fleet
+from xdeepserve_bench.engines.fleet import Fleet
 
 Golden = list[tuple[tuple[int, ...], list[int]]]
 

@@ -11,10 +11,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from engine_fleet import LIMITS, MODEL, Fleet, Instance, Refusal, start, until
+from engine_fleet import LIMITS, MODEL, start
 from engine_reference import Reference
 
 from flowserve.wire import DispatchReply, EngineConfig, EngineStatus, GenerateRequest, ShellStatus
+from xdeepserve_bench.engines.fleet import Fleet
+from xdeepserve_bench.engines.instance import Instance
+from xdeepserve_bench.engines.programs import Refusal, until
 
 PROMPT = tuple(range(3, 19))
 TOKENS = 300
@@ -248,14 +251,13 @@ async def test_a_checkpoint_that_can_never_work_is_told_apart_from_a_crash(
         control_port=0,
         doorbell_port=0,
     )
-    process, log = await start("flowserve.engine", config, tmp_path, XDEEPSERVE_MODELS_DIR=str(tmp_path / "models"))
-    assert await asyncio.wait_for(process.wait(), 20) == 78
-    assert log.read_text().splitlines()[-1].startswith(f"xdeepserve: {reason}: ")
+    program = await start("flowserve.engine", config, tmp_path, XDEEPSERVE_MODELS_DIR=str(tmp_path / "models"))
+    assert await asyncio.wait_for(program.process.wait(), 20) == 78
+    assert program.log.read_text().splitlines()[-1].startswith(f"xdeepserve: {reason}: ")
 
 
 async def test_a_silent_rank_is_reported_and_gets_no_requests(fleet: Fleet) -> None:
     d = await fleet.instance("d", "Decode", 1)
-    assert d.shell is not None
     d.engines[0].process.send_signal(signal.SIGSTOP)  # it hangs, its connections stay
 
     async def silent() -> ShellStatus | None:

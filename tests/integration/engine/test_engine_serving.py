@@ -6,10 +6,13 @@ import asyncio
 from contextlib import aclosing
 
 import pytest
-from engine_fleet import LIMITS, Fleet, Instance, Refusal, until
+from engine_fleet import LIMITS
 from engine_reference import Reference
 
 from flowserve.wire import DispatchReply, EngineStatus, Membership, Sampling, TransferTicket
+from xdeepserve_bench.engines.fleet import Fleet
+from xdeepserve_bench.engines.instance import Instance
+from xdeepserve_bench.engines.programs import Refusal, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 Golden = list[tuple[tuple[int, ...], list[int]]]
@@ -165,10 +168,10 @@ async def test_a_dropped_ticket_frees_its_blocks(shared: Fleet, p: Instance, gol
     request = await shared.prefill(p, golden[0][0], 8)
     assert (await p.engine_status(0)).kv_usage > 0
     assert isinstance(request.ticket, TransferTicket)
-    await shared.ask(p.engines[0], "DELETE", f"/v1/transfers/{request.ticket.id}", None, None)
+    await shared.call(p.engines[0], "DELETE", f"/v1/transfers/{request.ticket.id}")
     await emptied(p)
     with pytest.raises(Refusal, match="404"):
-        await shared.ask(p.engines[0], "DELETE", f"/v1/transfers/{request.ticket.id}", None, None)
+        await shared.call(p.engines[0], "DELETE", f"/v1/transfers/{request.ticket.id}")
 
 
 @pytest.mark.parametrize(
@@ -189,12 +192,11 @@ async def test_a_request_that_can_never_be_served_is_refused_for_good(
         await shared.answer(await d.dispatch(), request.model_copy(update=changes))
     assert refused.value.status == 400
     assert isinstance(request.ticket, TransferTicket)
-    await shared.ask(p.engines[0], "DELETE", f"/v1/transfers/{request.ticket.id}", None, None)
+    await shared.call(p.engines[0], "DELETE", f"/v1/transfers/{request.ticket.id}")
 
 
 async def test_without_the_token_only_health_is_told(shared: Fleet, p: Instance, d: Instance) -> None:
     api = f"http://{d.engines[0].config.host}:8000"
-    assert d.shell is not None
     for base in (p.engines[0].control, d.shell.control, api):
         for path, status in (("/health", 200), ("/health/ready", 200), ("/v1/status", 401), ("/metrics", 401)):
             async with shared.session.get(base + path, headers={"Authorization": "Bearer wrong"}) as response:
@@ -205,22 +207,21 @@ async def test_a_repeated_membership_is_harmless_and_another_one_refused(shared:
     before = await d.engine_status(0)
     members = (await d.form()).members  # a new epoch of the same members
     assert (await d.engine_status(0)).incarnation == before.incarnation
-    assert d.shell is not None
     for target in (d.engines[0], d.shell):
         membership = Membership(instance="d", epoch=d.epoch, members=members)
-        await shared.ask(target, "PUT", "/v1/membership", membership, None)
+        await shared.call(target, "PUT", "/v1/membership", membership)
         for wrong in (
             membership.model_copy(update={"epoch": d.epoch - 1}),
             membership.model_copy(update={"members": members[:1]}),
             membership.model_copy(update={"epoch": d.epoch + 1, "instance": "another"}),
         ):
             with pytest.raises(Refusal, match="409"):
-                await shared.ask(target, "PUT", "/v1/membership", wrong, None)
+                await shared.call(target, "PUT", "/v1/membership", wrong)
     assert (await d.engine_status(0)).state == "Serving"
 
 
 async def test_figures_have_the_names_that_dashboards_know(shared: Fleet, d: Instance) -> None:
     async with shared.session.get(d.engines[0].control + "/metrics") as response:
         text = await response.text()
-    assert 'vllm:num_requests_running{model_name="tiny"} 0\n' in text
-    assert 'vllm:kv_cache_usage_perc{model_name="tiny"} 0' in text
+    assert 'vllm:num_requests_running{model_name="tiny-deepseek-v3"} 0\n' in text
+    assert 'vllm:kv_cache_usage_perc{model_name="tiny-deepseek-v3"} 0' in text

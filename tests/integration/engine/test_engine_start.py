@@ -11,9 +11,10 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from engine_fleet import LIMITS, MODEL, TOKEN, own_host, start, until
+from engine_fleet import LIMITS, MODEL, TOKEN, start
 
 from flowserve.wire import Donor, EngineConfig, EngineStatus
+from xdeepserve_bench.engines.programs import own_host, until
 
 
 @pytest.fixture
@@ -39,12 +40,11 @@ def configured(name: str, model: Path, *, warm: bool) -> EngineConfig:
 @asynccontextmanager
 async def running(config: EngineConfig, directory: Path) -> AsyncIterator[str]:
     """An engine's process; the URL of its control port."""
-    process, _ = await start("flowserve.engine", config, directory)
+    program = await start("flowserve.engine", config, directory)
     try:
-        yield f"http://{config.host}:{config.control_port}"
+        yield program.control
     finally:
-        process.terminate()
-        await process.wait()
+        await program.stop()
 
 
 async def got(http: aiohttp.ClientSession, url: str) -> bytes | None:

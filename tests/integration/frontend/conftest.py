@@ -9,23 +9,23 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import aiohttp
 import pytest
 import pytest_asyncio
+
+from xdeepserve_bench.engines.instance import Instance
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).parents[1] / "engine"))  # the orchestrator of the engine's own tests
 
-from engine_fleet import TOKEN, Fleet, Instance
+from engine_fleet import tiny_fleet
 from frontend_process import FrontendProcess
 
 
 @asynccontextmanager
 async def running(directory: Path, ranks: int) -> AsyncIterator[tuple[FrontendProcess, Instance, Instance]]:
     """A frontend that routes to a prefill instance and a decode instance of ``ranks`` ranks."""
-    async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {TOKEN}"}) as session:
-        fleet = Fleet(directory, session)
-        frontend = FrontendProcess(directory, session)
+    async with tiny_fleet(directory) as fleet:
+        frontend = FrontendProcess(directory, fleet.session)
         try:
             _, prefill, decode = await asyncio.gather(
                 frontend.launch(), fleet.instance("p", "Prefill", 1), fleet.instance("d", "Decode", ranks)
@@ -34,7 +34,6 @@ async def running(directory: Path, ranks: int) -> AsyncIterator[tuple[FrontendPr
             yield frontend, prefill, decode
         finally:
             await frontend.kill()
-            await fleet.stop()
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")

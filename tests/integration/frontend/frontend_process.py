@@ -7,9 +7,11 @@ import signal
 from pathlib import Path
 
 import aiohttp
-from engine_fleet import LIMITS, MODEL, Instance, own_host, start, until
+from engine_fleet import LIMITS, MODEL, start
 
-from flowserve.wire import FrontendConfig, FrontendStatus, Routes, ShellConfig, Target
+from flowserve.wire import FrontendConfig, FrontendStatus, Routes, Target
+from xdeepserve_bench.engines.instance import Instance
+from xdeepserve_bench.engines.programs import own_host, until
 
 NAME = "tiny"
 
@@ -35,7 +37,8 @@ class FrontendProcess:
 
     async def launch(self) -> None:
         """Starts the process and waits until it listens."""
-        self.process, self.log = await start("flowserve.frontend", self._config, self._directory)
+        program = await start("flowserve.frontend", self._config, self._directory)
+        self.process, self.log = program.process, program.log
 
         async def healthy() -> bool | None:
             return True if await self.http_status("/health") == 200 else None
@@ -59,8 +62,6 @@ class FrontendProcess:
         self._epoch += 1
         targets = []
         for each in instances:
-            assert each.shell is not None
-            assert isinstance(each.shell.config, ShellConfig)
             shell = each.shell.config
             target = Target(instance=each.name, role=each.role, shell_host=shell.host, shell_port=shell.control_port)
             targets.append(target)

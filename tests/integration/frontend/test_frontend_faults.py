@@ -6,11 +6,13 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from engine_fleet import Instance, start, until
+from engine_fleet import start
 from engine_reference import Reference
 from frontend_process import NAME, FrontendProcess
 
 from flowserve.wire import FrontendConfig
+from xdeepserve_bench.engines.instance import Instance
+from xdeepserve_bench.engines.programs import until
 from xdeepserve_demo.client import StreamResult, stream_chat, verify
 
 Breakable = tuple[FrontendProcess, Instance, Instance]
@@ -88,6 +90,6 @@ async def test_a_frontend_that_can_never_work_says_so(tmp_path: Path, uri: str, 
         (tmp_path / "model/tokenizer.json").write_text("{")
         uri = (tmp_path / "model").as_uri()
     config = FrontendConfig(deployment="chat", model_name=NAME, model_uri=uri, api_port=0, control_port=0)
-    process, log = await start("flowserve.frontend", config, tmp_path)
-    assert await asyncio.wait_for(process.wait(), 20) == 78
-    assert log.read_text().splitlines()[-1].startswith(f"xdeepserve: {reason}: ")
+    program = await start("flowserve.frontend", config, tmp_path)
+    assert await asyncio.wait_for(program.process.wait(), 20) == 78
+    assert program.log.read_text().splitlines()[-1].startswith(f"xdeepserve: {reason}: ")

@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 import openai
 import pytest
-from engine_fleet import LIMITS, TOKEN, Instance, until
+from engine_fleet import LIMITS, TOKEN
 from engine_reference import Reference
 from frontend_process import NAME, FrontendProcess
 
+from xdeepserve_bench.engines.instance import Instance
+from xdeepserve_bench.engines.programs import until
 from xdeepserve_demo.client import Verdict, run_load, stream_chat, verify
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
