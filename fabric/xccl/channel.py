@@ -127,7 +127,7 @@ class Channel:
         elif done == PARTIAL:
             run(self._send_rest(native, data, event), timeout=timeout, glance=_GLANCE)
         elif done == UNACKNOWLEDGED:
-            awake = memoryview(data).nbytes * _COPY_SECONDS
+            awake = len(octets(data)) * _COPY_SECONDS
             run(self._ring.await_copied(self._ring.counters[SENT]), timeout=timeout, glance=_GLANCE, awake=awake)
 
     def receive_now(self, into: Buffer, *, event: int, timeout: float) -> int:
