@@ -1,22 +1,43 @@
-"""Prometheus' text format (version 0.0.4), for processes whose figures are at hand when they are asked for."""
+"""Prometheus' text format by its reference implementation, for figures that are at hand when they are asked for."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Literal
+from collections.abc import Iterable, Sequence
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
-
-def sample(name: str, labels: Mapping[str, str | int], value: float) -> str:
-    """One line, with label values escaped."""
-    escaped = (
-        (key, str(text).replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")) for key, text in labels.items()
-    )
-    inside = ",".join(f'{key}="{text}"' for key, text in escaped)
-    return f"{name}{{{inside}}} {value}\n" if inside else f"{name} {value}\n"
+CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
+Samples = Iterable[tuple[Sequence[str], float]]
 
 
-def family(name: str, kind: Literal["gauge", "counter", "histogram"], text: str, samples: Iterable[str]) -> str:
-    """A metric with all its samples."""
-    return f"# HELP {name} {text}\n# TYPE {name} {kind}\n{''.join(samples)}"
+def gauge(name: str, text: str, labels: Sequence[str], samples: Samples) -> Metric:
+    """A figure that goes up and down: its value by label values, in the order of ``labels``."""
+    return _filled(GaugeMetricFamily(name, text, labels=labels), samples)
+
+
+def counter(name: str, text: str, labels: Sequence[str], samples: Samples) -> Metric:
+    """A figure that only grows, likewise."""
+    return _filled(CounterMetricFamily(name, text, labels=labels), samples)
+
+
+def page(metrics: Iterable[Metric]) -> str:
+    """The text of all metrics."""
+    return generate_latest(_Collected(metrics)).decode()
+
+
+def _filled(family: GaugeMetricFamily | CounterMetricFamily, samples: Samples) -> Metric:
+    for values, value in samples:
+        family.add_metric(values, value)
+    return family
+
+
+class _Collected:
+    """Metrics in the form of a collector."""
+
+    def __init__(self, metrics: Iterable[Metric]) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterable[Metric]:
+        """All of them."""
+        return self._metrics

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from prometheus_client.core import HistogramMetricFamily
+
 from flowserve.engine.iteration import Tally
-from flowserve.exposition import family, sample
+from flowserve.exposition import counter, gauge, page
 from flowserve.wire import EngineStatus
 
-TOKENS = "vllm:iteration_tokens_total"
+LABELS = ("model_name",)
 
 
 def render(model_name: str, status: EngineStatus, tally: Tally) -> str:
     """The page of one engine."""
-    labels = {"model_name": model_name}
     gauges = (
         ("vllm:num_requests_running", "Sequences that hold KV blocks.", status.running),
         ("vllm:num_requests_waiting", "Sequences that wait for KV blocks.", status.waiting),
@@ -24,11 +25,12 @@ def render(model_name: str, status: EngineStatus, tally: Tally) -> str:
         ("vllm:spec_decode_num_draft_tokens_total", "Tokens drafted by MTP and verified.", tally.drafted),
         ("vllm:spec_decode_num_accepted_tokens_total", "Drafted tokens that were accepted.", tally.accepted),
     )
-    histogram = [
-        sample(f"{TOKENS}_bucket", {**labels, "le": "+Inf"}, status.iterations),
-        sample(f"{TOKENS}_sum", labels, tally.tokens),
-        sample(f"{TOKENS}_count", labels, status.iterations),
-    ]
-    families = [family(name, "gauge", text, [sample(name, labels, value)]) for name, text, value in gauges]
-    families += [family(name, "counter", text, [sample(name, labels, value)]) for name, text, value in counters]
-    return "".join([*families, family(TOKENS, "histogram", "Tokens computed in an iteration.", histogram)])
+    computed = HistogramMetricFamily("vllm:iteration_tokens_total", "Tokens computed in an iteration.", labels=LABELS)
+    computed.add_metric([model_name], buckets=[("+Inf", status.iterations)], sum_value=tally.tokens)
+    return page(
+        (
+            *(gauge(name, text, LABELS, [([model_name], value)]) for name, text, value in gauges),
+            *(counter(name, text, LABELS, [([model_name], value)]) for name, text, value in counters),
+            computed,
+        )
+    )

@@ -49,6 +49,6 @@ class AccessLog:
 
     def _record(self, scope: Scope, status: int, seconds: float) -> None:
         route = getattr(scope.get("route"), "path", OTHER)
-        self._metrics.http_requests.add(route=route, status=str(status))
+        self._metrics.answered(route, status)
         if route not in QUIET:
             log.info("request", method=scope["method"], route=route, status=status, seconds=round(seconds, 4))

@@ -7,7 +7,7 @@ from aiohttp import web
 from flowserve.control import application as control_application
 from flowserve.control import document, reply
 from flowserve.exposition import CONTENT_TYPE
-from flowserve.frontend.metrics import FrontendMetrics
+from flowserve.frontend.metrics import FrontendMetrics, snapshot
 from flowserve.frontend.routing import Router
 from flowserve.wire import FrontendStatus, Routes
 
@@ -21,10 +21,10 @@ def application(
         return FrontendStatus(
             incarnation=incarnation,
             epoch=router.epoch,
-            active=metrics.running.value,
-            refused=metrics.unserved.total,
-            first_token=metrics.first_token.snapshot(),
-            per_token=metrics.per_token.snapshot(),
+            active=metrics.running,
+            refused=metrics.refused,
+            first_token=snapshot(metrics.first_token),
+            per_token=snapshot(metrics.per_token),
         )
 
     async def put_routes(request: web.Request) -> web.Response:

@@ -48,16 +48,16 @@ class Generation:
 
     async def pieces(self, job: Job, *, whole: bool) -> AsyncGenerator[Piece, None]:
         """The answers, as they come; with ``whole``, each only once it is complete. Raises RequestError."""
-        if self._metrics.running.value + job.answers > MAX_RUNNING:
-            raise errors.unavailable("overloaded", f"{self._metrics.running.value} answers are running; try again.")
-        self._metrics.running.value += job.answers
+        if self._metrics.running + job.answers > MAX_RUNNING:
+            raise errors.unavailable("overloaded", f"{self._metrics.running} answers are running; try again.")
+        self._metrics.running += job.answers
         try:
             runs = [Run(job.answer(number), self._clock()) for number in range(job.answers)]
             async with aclosing(interleaved([self._retried(run, whole=whole) for run in runs])) as events:
                 async for number, event in events:
                     yield Piece(number, event, runs[number].cached_tokens)
         finally:
-            self._metrics.running.value -= job.answers
+            self._metrics.running -= job.answers
 
     async def _retried(self, run: Run, *, whole: bool) -> AsyncGenerator[TokenEvent, None]:
         patience = Patience(self._metrics, self._clock, self._sleep)
@@ -82,7 +82,7 @@ class Generation:
                 log.error("attempt refused", attempt=run.attempts, error=str(error))
                 raise errors.internal("The engine could not process the request; see the server's log.") from error
             except NoTarget as error:
-                self._metrics.unserved.add()
+                self._metrics.unserved.inc()
                 raise errors.unavailable(f"no_ready_{error.role.lower()}", f"Not now: {error}; try again.") from error
 
     async def _attempt(self, run: Run, patience: Patience) -> AsyncGenerator[TokenEvent, None]:

@@ -71,7 +71,7 @@ class Patience:
             return False
         await self._sleep(self._pause)
         self._pause = min(2 * self._pause, LONGEST_PAUSE_SECONDS)
-        self._metrics.retries.add()
+        self._metrics.retries.inc()
         return True
 
 

@@ -3,16 +3,16 @@
 Names, buckets and the ``model_name`` label follow vLLM, so that dashboards made for it work unchanged.
 """
 
-from bisect import bisect_left
-from collections import Counter as Tally
-from collections.abc import Callable, Mapping, Sequence
-from itertools import accumulate, pairwise
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 
 from flowserve import wire
-from flowserve.exposition import family, sample
+from flowserve.exposition import page
 from flowserve.wire import TokenEvent
 
-Labels = Mapping[str, str]
+disable_created_metrics()  # they double the page, and no dashboard made for vLLM reads them
 
 FIRST_TOKEN_BUCKETS = (
     *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0),
@@ -27,95 +27,65 @@ END_TO_END_BUCKETS = (
 )
 
 
-class Counter:
-    """Counts that only grow, one for each combination of label values."""
-
-    def __init__(self, name: str, text: str, base: Labels) -> None:
-        self._name, self._text, self._base = name, text, base
-        self._values: Tally[tuple[tuple[str, str], ...]] = Tally()
-
-    def add(self, amount: int = 1, **labels: str) -> None:
-        """Add to the count of these label values."""
-        self._values[tuple(labels.items())] += amount
-
-    @property
-    def total(self) -> int:
-        """Over all label values."""
-        return self._values.total()
-
-    def render(self) -> str:
-        """The exposition."""
-        samples = (sample(self._name, {**self._base, **dict(key)}, value) for key, value in self._values.items())
-        return family(self._name, "counter", self._text, samples)
-
-
-class Gauge:
-    """A number that goes up and down."""
-
-    def __init__(self, name: str, text: str, base: Labels) -> None:
-        self._name, self._text, self._base = name, text, base
-        self.value = 0
-
-    def render(self) -> str:
-        """The exposition."""
-        return family(self._name, "gauge", self._text, [sample(self._name, self._base, self.value)])
-
-
-class Histogram:
-    """Observations in seconds, counted by upper bound of their bucket."""
-
-    def __init__(self, name: str, text: str, base: Labels, bounds: Sequence[float]) -> None:
-        self._name, self._text, self._base, self._bounds = name, text, base, tuple(bounds)
-        self._counts = [0] * (len(bounds) + 1)
-        self._sum = 0.0
-
-    def observe(self, seconds: float, times: int = 1) -> None:
-        """Record the same duration ``times`` times."""
-        self._counts[bisect_left(self._bounds, seconds)] += times
-        self._sum += seconds * times
-
-    def snapshot(self) -> wire.Histogram:
-        """The counts so far, of each bucket alone."""
-        return wire.Histogram(bounds=self._bounds, counts=tuple(self._counts))
-
-    def render(self) -> str:
-        """The exposition; buckets are cumulative."""
-        totals = list(accumulate(self._counts))
-        bounds = (*map(str, self._bounds), "+Inf")
-        samples = [
-            sample(f"{self._name}_bucket", {**self._base, "le": bound}, total)
-            for bound, total in zip(bounds, totals, strict=True)
-        ]
-        samples.append(sample(f"{self._name}_sum", self._base, self._sum))
-        samples.append(sample(f"{self._name}_count", self._base, totals[-1]))
-        return family(self._name, "histogram", self._text, samples)
-
-
 class FrontendMetrics:
-    """Everything that /metrics of a frontend shows."""
+    """Everything that /metrics of a frontend shows; ``running`` counts the answers in flight."""
 
     def __init__(self, model_name: str) -> None:
-        base = {"model_name": model_name}
-        self.running = Gauge("vllm:num_requests_running", "Requests in flight.", base)
-        self.first_token = Histogram(
-            "vllm:time_to_first_token_seconds", "From request to first token.", base, FIRST_TOKEN_BUCKETS
+        self.running = 0
+        self._registry = registry = CollectorRegistry()
+        self._labels = {"model_name": model_name}
+
+        def by(name: str, text: str, *labels: str) -> Counter:
+            return Counter(name, text, ["model_name", *labels], registry=registry)
+
+        def counter(name: str, text: str) -> Counter:
+            return by(name, text).labels(model_name)
+
+        def histogram(name: str, text: str, bounds: Sequence[float]) -> Histogram:
+            return Histogram(name, text, ["model_name"], buckets=bounds, registry=registry).labels(model_name)
+
+        in_flight = Gauge("vllm:num_requests_running", "Requests in flight.", ["model_name"], registry=registry)
+        in_flight.labels(model_name).set_function(lambda: self.running)
+        self.first_token = histogram(
+            "vllm:time_to_first_token_seconds", "From request to first token.", FIRST_TOKEN_BUCKETS
         )
-        self.per_token = Histogram(
-            "vllm:time_per_output_token_seconds", "Between tokens of an answer.", base, PER_TOKEN_BUCKETS
+        self.per_token = histogram(
+            "vllm:time_per_output_token_seconds", "Between tokens of an answer.", PER_TOKEN_BUCKETS
         )
-        self.end_to_end = Histogram(
-            "vllm:e2e_request_latency_seconds", "From request to last token.", base, END_TO_END_BUCKETS
+        self.end_to_end = histogram(
+            "vllm:e2e_request_latency_seconds", "From request to last token.", END_TO_END_BUCKETS
         )
-        self.finished = Counter("vllm:request_success_total", "Answers that ended well, by reason.", base)
-        self.prompt_tokens = Counter("vllm:prompt_tokens_total", "Prompt tokens of answered requests.", base)
-        self.generation_tokens = Counter("vllm:generation_tokens_total", "Tokens generated.", base)
-        self.retries = Counter("xdeepserve:request_retries_total", "Attempts repeated before a token was sent.", base)
-        self.unserved = Counter("xdeepserve:requests_unserved_total", "Requests that found no instance.", base)
-        self.http_requests = Counter("xdeepserve:http_requests_total", "HTTP requests, by route and status.", base)
+        self.prompt_tokens = counter("vllm:prompt_tokens_total", "Prompt tokens of answered requests.")
+        self.generation_tokens = counter("vllm:generation_tokens_total", "Tokens generated.")
+        self.retries = counter("xdeepserve:request_retries_total", "Attempts repeated before a token was sent.")
+        self.unserved = counter("xdeepserve:requests_unserved_total", "Requests that found no instance.")
+        self._finished = by("vllm:request_success_total", "Answers that ended well, by reason.", "finished_reason")
+        self._http = by("xdeepserve:http_requests_total", "HTTP requests, by route and status.", "route", "status")
+
+    def finished(self, reason: str) -> None:
+        """An answer ended well."""
+        self._finished.labels(**self._labels, finished_reason=reason).inc()
+
+    def answered(self, route: str, status: int) -> None:
+        """An HTTP request was answered."""
+        self._http.labels(**self._labels, route=route, status=str(status)).inc()
+
+    @property
+    def refused(self) -> int:
+        """Requests that found no instance so far."""
+        return int(self._registry.get_sample_value("xdeepserve:requests_unserved_total", self._labels) or 0)
 
     def render(self) -> str:
         """The whole page."""
-        return "".join(metric.render() for metric in vars(self).values())
+        return page(self._registry.collect())
+
+
+def snapshot(histogram: Histogram) -> wire.Histogram:
+    """The counts so far, of each bucket alone."""
+    samples = [one for metric in histogram.collect() for one in metric.samples if one.name.endswith("_bucket")]
+    totals = [int(one.value) for one in samples]
+    bounds = tuple(float(one.labels["le"]) for one in samples[:-1])
+    return wire.Histogram(bounds=bounds, counts=tuple(after - before for before, after in pairwise((0, *totals))))
 
 
 class Stopwatch:
@@ -135,8 +105,9 @@ class Stopwatch:
         if self._arrivals:
             metrics.first_token.observe(self._arrivals[0][0] - self._started)
         for (before, _), (now, tokens) in pairwise(self._arrivals):
-            metrics.per_token.observe((now - before) / tokens, tokens)
+            for _ in range(tokens):
+                metrics.per_token.observe((now - before) / tokens)
         metrics.end_to_end.observe(self._clock() - self._started)
-        metrics.finished.add(finished_reason=event.finish_reason)
-        metrics.prompt_tokens.add(prompt_tokens)
-        metrics.generation_tokens.add(sum(tokens for _, tokens in self._arrivals))
+        metrics.finished(event.finish_reason)
+        metrics.prompt_tokens.inc(prompt_tokens)
+        metrics.generation_tokens.inc(sum(tokens for _, tokens in self._arrivals))

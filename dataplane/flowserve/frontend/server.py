@@ -117,7 +117,7 @@ async def serve(config: FrontendConfig, token: str, text: tuple[Tokenizer, ChatT
         log.info("listening", host=config.host, api_port=config.api_port, control_port=config.control_port)
         await stop.wait()
         frontend.draining = True
-        log.info("draining", active=frontend.metrics.running.value)
+        log.info("draining", active=frontend.metrics.running)
         await asyncio.sleep(NOTICE_SECONDS)
 
 

@@ -223,5 +223,5 @@ async def test_a_repeated_membership_is_harmless_and_another_one_refused(shared:
 async def test_figures_have_the_names_that_dashboards_know(shared: Fleet, d: Instance) -> None:
     async with shared.session.get(d.engines[0].control + "/metrics") as response:
         text = await response.text()
-    assert 'vllm:num_requests_running{model_name="tiny-deepseek-v3"} 0\n' in text
+    assert 'vllm:num_requests_running{model_name="tiny-deepseek-v3"} 0.0\n' in text
     assert 'vllm:kv_cache_usage_perc{model_name="tiny-deepseek-v3"} 0' in text
