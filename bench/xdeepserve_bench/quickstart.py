@@ -7,26 +7,24 @@ another die) and the median reported.
 
 import asyncio
 import statistics
-import tempfile
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
 import aiohttp
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from xdeepserve_bench.local import local
 from xdeepserve_bench.report import Measure, Report
 from xdeepserve_bench.usage import Usage, usage
-from xdeepserve_cluster.controlplane import ClusterSpec
 from xdeepserve_cluster.progress import Progress
-from xdeepserve_demo.assets import asset, models
+from xdeepserve_demo.assets import asset
 from xdeepserve_demo.client import run_load, stream_chat, verify
 from xdeepserve_demo.fault import FAULT, FaultOutcome, break_die
 from xdeepserve_demo.install import NAMESPACE
 from xdeepserve_demo.load import Load
 from xdeepserve_demo.reference import Reference
-from xdeepserve_demo.session import MODEL, Session, session
+from xdeepserve_demo.session import MODEL, Session
 
 MIB = 2**20
 WRITES = frozenset({"create", "apply", "patch", "delete", "put"})
@@ -53,19 +51,17 @@ def run(*, quick: bool) -> Report:
 
 async def _run(plan: Plan) -> Report:
     report, progress = Report("quickstart"), Progress()
-    spec = ClusterSpec(name=f"bench-{int(time.time()) % 100000}", models=models())
-    with tempfile.TemporaryDirectory(prefix="xdeepserve-bench-") as root:
-        async with session(spec, progress, root=Path(root)) as current:
-            with progress.step("operator installed"):
-                await current.install()
-            with progress.step("from kubectl apply to the first token"):
-                report.measures += await _first_token(current)
-            with progress.step(f"idle for {plan.idle_seconds:.0f} s"):
-                report.measures += await _idle(current, plan)
-            with progress.step(f"{plan.streams} streams, 16 at a time"):
-                report.measures += await _streams(current, plan)
-            with progress.step(f"{plan.faults} dies killed under load"):
-                report.measures += await _faults(current, plan)
+    async with local("bench", progress) as current:
+        with progress.step("operator installed"):
+            await current.install()
+        with progress.step("from kubectl apply to the first token"):
+            report.measures += await _first_token(current)
+        with progress.step(f"idle for {plan.idle_seconds:.0f} s"):
+            report.measures += await _idle(current, plan)
+        with progress.step(f"{plan.streams} streams, 16 at a time"):
+            report.measures += await _streams(current, plan)
+        with progress.step(f"{plan.faults} dies killed under load"):
+            report.measures += await _faults(current, plan)
     return report
 
 

@@ -8,20 +8,17 @@ where no Service leads to pods a client has only the address of one.
 
 import asyncio
 import copy
-import tempfile
 import time
-from pathlib import Path
 from typing import Any
 
+from xdeepserve_bench.local import local
 from xdeepserve_bench.report import Measure, Report
-from xdeepserve_cluster.controlplane import ClusterSpec
 from xdeepserve_cluster.progress import Progress
-from xdeepserve_demo.assets import models
 from xdeepserve_demo.client import verify
 from xdeepserve_demo.load import Attempt, Load
 from xdeepserve_demo.observe import condition
 from xdeepserve_demo.reference import Reference
-from xdeepserve_demo.session import DEPLOYMENT, MODEL, NAMESPACE, Session, session
+from xdeepserve_demo.session import DEPLOYMENT, MODEL, NAMESPACE, Session
 from xdeepserve_operator.runtime.resources import MODELDEPLOYMENTS
 
 PROMPTS = [f"It was a truth of number {number}." for number in range(8)]
@@ -38,23 +35,21 @@ def run(*, quick: bool) -> Report:
 
 async def _run(rollouts: int) -> Report:
     report, progress = Report("rollout"), Progress()
-    spec = ClusterSpec(name=f"rollout-{int(time.time()) % 100000}", models=models())
-    with tempfile.TemporaryDirectory(prefix="xdeepserve-bench-") as root:
-        async with session(spec, progress, root=Path(root)) as current:
-            with progress.step("two instances of each role"):
-                await current.install()
-                await current.apply()
-                await _edit(current, _doubled)
-                endpoint = await current.endpoint()
-            with progress.step(f"{rollouts} rollouts under load"):
-                load = Load(endpoint, MODEL, PROMPTS, tokens=TOKENS, workers=WORKERS)
-                streaming = asyncio.create_task(load.run())
-                try:
-                    took = [await _roll_out(current, draft=bool(number % 2)) for number in range(rollouts)]
-                finally:
-                    load.stop()
-                    await streaming
-            report.measures = _judged(load.attempts, took, Reference(current.checkpoint))
+    async with local("rollout", progress) as current:
+        with progress.step("two instances of each role"):
+            await current.install()
+            await current.apply()
+            await _edit(current, _doubled)
+            endpoint = await current.endpoint()
+        with progress.step(f"{rollouts} rollouts under load"):
+            load = Load(endpoint, MODEL, PROMPTS, tokens=TOKENS, workers=WORKERS)
+            streaming = asyncio.create_task(load.run())
+            try:
+                took = [await _roll_out(current, draft=bool(number % 2)) for number in range(rollouts)]
+            finally:
+                load.stop()
+                await streaming
+        report.measures = _judged(load.attempts, took, Reference(current.checkpoint))
     return report
 
 

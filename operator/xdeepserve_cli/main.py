@@ -7,6 +7,8 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from xdeepserve_cli.group import group
+
 PARTS = {
     "cluster": ("xdeepserve_cluster.cli", "app", "A local Kubernetes with emulated SuperPod servers."),
     "demo": ("xdeepserve_demo.cli", "demo", "Apply a model, chat with it, break a die, watch it heal."),
@@ -52,19 +54,12 @@ class LazyGroup(TyperGroup):
 
 
 def _command(name: str, function: Callable[..., Any]) -> Any:
-    single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    single = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
     single.command(name)(function)
     return typer.main.get_command(single)
 
 
-app = typer.Typer(
-    cls=LazyGroup,
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    help="Large Mixture-of-Experts models on Ascend SuperPods, with the hardware emulated.",
-)
+app = group("Large Mixture-of-Experts models on Ascend SuperPods, with the hardware emulated.", LazyGroup)
 
 
 @app.callback()

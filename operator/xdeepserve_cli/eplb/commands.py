@@ -14,15 +14,10 @@ from eplb.traces.files import write_load
 from xdeepserve_cli.access import Context, Kubeconfig, Namespace
 from xdeepserve_cli.eplb import inputs, live, outputs, tables
 from xdeepserve_cli.eplb.picture import heat_map
+from xdeepserve_cli.group import group
 from xdeepserve_cli.output import Format, Output
 
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    help="Plan and judge expert placements offline, from a recording; look at and steer those of a cluster.",
-)
+app = group("Plan and judge expert placements offline, from a recording; look at and steer those of a cluster.")
 live.register(app)
 
 Policy = Annotated[str, typer.Option("--policy", help="search, incremental, greedy, activated, none, or your own.")]

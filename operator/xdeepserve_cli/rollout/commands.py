@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from xdeepserve_cli.access import Context, Kubeconfig, Namespace, connected, perform
+from xdeepserve_cli.group import group
 from xdeepserve_cli.output import Format, Output, print_document, print_table
 from xdeepserve_cli.place import CliError, Place
 from xdeepserve_cli.rollout.history import Revision, changed, pick, revisions_of, way_back
@@ -22,13 +23,7 @@ from xdeepserve_operator.runtime.kube import Object
 from xdeepserve_operator.runtime.reflector import Reflector
 
 Name = Annotated[str, typer.Argument(help="A ModelDeployment.")]
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    help="History and progress of a ModelDeployment's revisions.",
-)
+app = group("History and progress of a ModelDeployment's revisions.")
 
 
 @app.command()

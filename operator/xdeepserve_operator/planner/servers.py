@@ -8,9 +8,9 @@ there whose pod is not bound yet.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from xdeepserve_operator.api import names
 from xdeepserve_operator.api.v1alpha1.base import Chip
@@ -91,16 +91,10 @@ def dies_held(
     """
     held: Counter[str] = Counter()
     bound: set[tuple[str, str, str]] = set()
-    for pod in pods:
-        node = server_of(pod)
-        if not node or pod.get("status", {}).get("phase") in TERMINAL:
-            continue
-        metadata = pod["metadata"]
-        labels, namespace = metadata.get("labels") or {}, metadata.get("namespace", "")
-        group = labels.get(names.LABEL_GROUP, "")
-        bound.add((namespace, group, labels.get(names.LABEL_ATTEMPT, "")))
-        if (namespace, group) not in without:
-            held[node] += dies_requested(pod)
+    for pod in _bound(pods):
+        bound.add(pod.life)
+        if (pod.namespace, pod.group) not in without:
+            held[pod.node] += dies_requested(pod.obj)
     for view in groups:
         key = (view.namespace, view.name)
         if (*key, str(view.attempt)) not in bound and key not in without:
@@ -121,23 +115,44 @@ def dies_freeing(
     going = {key for key, view in known.items() if view.deleted or view.instance in leaving}
     freeing: Counter[str] = Counter()
     bound: set[tuple[str, str, str]] = set()
-    for pod in pods:
-        node = server_of(pod)
-        if not node or pod.get("status", {}).get("phase") in TERMINAL:
-            continue
-        metadata = pod["metadata"]
-        labels, namespace = metadata.get("labels") or {}, metadata.get("namespace", "")
-        group, attempt = labels.get(names.LABEL_GROUP, ""), labels.get(names.LABEL_ATTEMPT, "")
-        bound.add((namespace, group, attempt))
-        view = known.get((namespace, group))
-        abandoned = bool(group) and (view is None or str(view.attempt) != attempt)
-        warm = labels.get(names.LABEL_COMPONENT) == names.COMPONENT_WARM and (namespace, metadata["name"]) not in idle
-        if "deletionTimestamp" in metadata or abandoned or warm or (namespace, group) in going:
-            freeing[node] += dies_requested(pod)
+    for pod in _bound(pods):
+        bound.add(pod.life)
+        metadata = pod.obj["metadata"]
+        view = known.get((pod.namespace, pod.group))
+        abandoned = bool(pod.group) and (view is None or str(view.attempt) != pod.attempt)
+        warm = (metadata.get("labels") or {}).get(names.LABEL_COMPONENT) == names.COMPONENT_WARM
+        given = warm and (pod.namespace, metadata["name"]) not in idle
+        if "deletionTimestamp" in metadata or abandoned or given or (pod.namespace, pod.group) in going:
+            freeing[pod.node] += dies_requested(pod.obj)
     for (namespace, name), view in known.items():
         if (namespace, name) in going and (namespace, name, str(view.attempt)) not in bound:
             freeing[view.node] += view.dies
     return freeing
+
+
+class _Bound(NamedTuple):
+    """A pod that holds its server's dies; ``life`` names the attempt of the DP group that it is, if it is one."""
+
+    obj: Mapping[str, Any]
+    node: str
+    namespace: str
+    group: str
+    attempt: str
+
+    @property
+    def life(self) -> tuple[str, str, str]:
+        return self.namespace, self.group, self.attempt
+
+
+def _bound(pods: Iterable[Mapping[str, Any]]) -> Iterator[_Bound]:
+    """Pods that have a server and have not ended."""
+    for pod in pods:
+        node = server_of(pod)
+        if node and pod.get("status", {}).get("phase") not in TERMINAL:
+            metadata = pod["metadata"]
+            labels = metadata.get("labels") or {}
+            group, attempt = labels.get(names.LABEL_GROUP, ""), labels.get(names.LABEL_ATTEMPT, "")
+            yield _Bound(pod, node, metadata.get("namespace", ""), group, attempt)
 
 
 def survey(

@@ -20,10 +20,9 @@ from xdeepserve_operator.planner.conditions import format_time
 from xdeepserve_operator.planner.pods import dies_requested
 from xdeepserve_operator.planner.servers import node_health
 
+from ..planner import builders
 from .fakes import FakeApi, Object
 from .process import Process
-
-SERVER_TYPES = {"910B": ("module-910b-8", 8), "910C": ("module-a3-16-super-pod", 16)}
 
 
 class Hardware:
@@ -44,27 +43,7 @@ class Hardware:
     # Servers
 
     def add_server(self, name: str, chip: str, **labels: str) -> Object:
-        kind, dies = SERVER_TYPES[chip]
-        amount = {names.RESOURCE_DIE: str(dies)}
-        return self.api.add(
-            "Node",
-            {
-                "metadata": {
-                    "name": name,
-                    "labels": {
-                        names.NODE_LABEL_CHIP: chip,
-                        names.NODE_LABEL_ACCELERATOR_TYPE: kind,
-                        names.NODE_LABEL_SUPERPOD: "0",
-                        **labels,
-                    },
-                },
-                "status": {
-                    "capacity": amount,
-                    "allocatable": dict(amount),
-                    "conditions": [{"type": "Ready", "status": "True"}],
-                },
-            },
-        )
+        return self.api.add("Node", builders.node(name, chip, **labels))
 
     def kill_die(self, node: str, die: int) -> None:
         """The die fails: its processes die, the server reports it."""
