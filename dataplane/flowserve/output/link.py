@@ -8,6 +8,7 @@ process' death.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 from collections.abc import AsyncIterator
 from typing import Annotated, Literal
@@ -113,6 +114,7 @@ class Link:
             return
 
     async def close(self) -> None:
-        """Sends what is queued and ends the link."""
+        """Sends what is queued, if the other side is there, and ends the link."""
         self._writer.close()
-        await self._writer.wait_closed()
+        with contextlib.suppress(ConnectionError):
+            await self._writer.wait_closed()

@@ -50,3 +50,11 @@ async def test_a_side_that_dies_in_the_middle_of_a_frame_ends_the_link() -> None
         right.sendall((100).to_bytes(4) + b"half")
     assert [message async for message in engine.messages()] == []
     await engine.close()
+
+
+async def test_what_is_queued_for_a_side_that_died_is_lost_without_notice() -> None:
+    left, right = socket.socketpair()
+    engine = await Link.over(left)
+    engine.send(Tokens(key=1, index=0, tokens=(5,) * 500_000))  # more than the socket takes at once
+    right.close()
+    await engine.close()
