@@ -25,10 +25,10 @@ class Place:
         try:
             items, _ = await self.api.list(resource, None if everywhere else self.namespace, labels=labels)
         except NotFound as error:
-            kind = f"{resource.kind} ({resource.api_version})"
             raise CliError(
-                f"this cluster has no kind {kind}: 'xdeepserve install' or Helm brings the CRDs; "
-                "is it the cluster that you meant (--kubeconfig, --context)?"
+                f"this cluster has no kind {resource.kind} ({resource.api_version}): is it the one that you meant "
+                "(--kubeconfig, --context)? The chart xdeepserve-crds brings our kinds; 'xdeepserve install' installs "
+                "it into a local cluster"
             ) from error
         return [{"apiVersion": resource.api_version, "kind": resource.kind, **item} for item in items]
 
