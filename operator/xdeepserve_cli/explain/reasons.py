@@ -54,8 +54,9 @@ def explain(
 ) -> Explanation:
     """``verdict``: the condition Placed; ``held`` by server. Servers that hold its groups come first."""
     chips = Request(spec.role, spec.superpod_ref.name, tuple(spec.chips), ()).allowed
+    groups = f"{_count(spec.parallelism.dp, 'group')} of {_count(spec.parallelism.tp, 'die')}"
     asked = (
-        f"{spec.role} {name} asks for {spec.replicas} x {spec.parallelism.dp} groups of {spec.parallelism.tp} dies "
+        f"{spec.role} {name} asks for {spec.replicas} x {groups} "
         f"on {' or '.join(chips) or 'no chip'} in SuperPod {spec.superpod_ref.name}; "
         "a group lies on one server, an instance on one chip"
     )
@@ -74,7 +75,7 @@ class _Rules:
 
     def why(self, server: Server, held: Held) -> str:
         health, wanted = server.health, self.spec.parallelism.tp
-        sick = f", {len(health.unhealthy)} dies unhealthy" if health.unhealthy else ""
+        sick = f", {_count(len(health.unhealthy), 'die')} unhealthy" if health.unhealthy else ""
         if held.groups:
             use = f"{server.used} of {server.allocatable} dies in use"
             return f"holds {held.groups} of its groups, its KV crosses {server.plane}; {use}{sick}{_warm(held)}"
@@ -90,16 +91,14 @@ class _Rules:
         if held.waiting:
             return f"nothing yet; its own waiting engines take its next groups{sick}{_warm(held)}"
         if server.free < wanted:
-            return f"{server.free} dies free, a group needs {wanted}{sick}{_warm(held)}"
+            return f"{_count(server.free, 'die')} free, a group needs {wanted}{sick}{_warm(held)}"
         return f"{self._passed_over(server)}{sick}{_warm(held)}"
 
     def _passed_over(self, server: Server) -> str:
         """Why one with room for a group has none."""
         if not self.used:
-            groups = server.free // self.spec.parallelism.tp
-            return (
-                f"has room for {groups} groups, over {server.plane}; what is placed together fits whole or not at all"
-            )
+            groups = _count(server.free // self.spec.parallelism.tp, "group")
+            return f"has room for {groups}, over {server.plane}; what is placed together fits whole or not at all"
         chips = {one.chip for one in self.used}
         if server.chip not in chips:
             first = self.chips.index(server.chip) < min(map(self.chips.index, chips & set(self.chips)), default=0)
@@ -140,7 +139,11 @@ def _warm(held: Held) -> str:
     if not held.waiting_dies:
         return ""
     mine = f", {held.waiting} of them its own" if held.waiting else ""
-    return f"; waiting engines hold {held.waiting_dies} dies{mine}, and give way to a gang that lacks them"
+    return f"; waiting engines hold {_count(held.waiting_dies, 'die')}{mine}, and give way to a gang that lacks them"
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}{'' if number == 1 else 's'}"
 
 
 def _list(words: Sequence[str]) -> str:

@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
-from operator_site import Object, Site
+import asyncio
+import json
 
+from operator_site import Object, Site
+from typer.testing import CliRunner
+
+from xdeepserve_cli.main import app
 from xdeepserve_operator.api import names
 from xdeepserve_operator.runtime.resources import TASKEXECUTORS
+
+
+async def typed(command: str, name: str, here: Site) -> Object:
+    """What a command of ours prints about an object, as JSON."""
+    line = [command, name, "-n", here.namespace, "-o", "json", "--kubeconfig", str(here.cluster.kubeconfig)]
+    done = await asyncio.to_thread(CliRunner().invoke, app, line)
+    assert done.exit_code == 0, done.output
+    document: Object = json.loads(done.stdout)
+    return document
 
 
 async def test_scaling_up_takes_the_engine_that_waits(here: Site) -> None:
@@ -17,6 +31,11 @@ async def test_scaling_up_takes_the_engine_that_waits(here: Site) -> None:
         return int(executor.get("status", {}).get("warm", 0)) == 1
 
     await here.until(TASKEXECUTORS, "chat-decode", warm, "an engine waits")
+    explained = await typed("explain-placement", "chat-decode", here)
+    assert explained["kv"].startswith("its KV crosses UB; ")
+    assert [one["groups"] for one in explained["servers"] if one["groups"]] == [1]
+    assert sum(one["warm"] for one in explained["servers"]) == 1
+
     await here.kubectl("scale", "taskexecutor/chat-decode", "--replicas=2")
 
     def two(executor: Object) -> bool:

@@ -56,7 +56,7 @@ def why(found: Explanation, server: str) -> str:
         (world.server("s", ready=False, schedulable=False), "not ready"),
         (world.server("s", ready=False, lost=True, schedulable=False), "lost"),
         (world.server("s", schedulable=False), "cordoned"),
-        (world.server("s", used=13, unhealthy=frozenset({1})), "1 dies unhealthy"),
+        (world.server("s", used=13, unhealthy=frozenset({1})), "1 die unhealthy"),
     ],
 )
 def test_the_reason_of_a_server_without_groups(server: Server, expected: str):
