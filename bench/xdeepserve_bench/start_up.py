@@ -11,7 +11,6 @@ import asyncio
 import os
 import secrets
 import statistics
-import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -22,8 +21,8 @@ from tempfile import TemporaryDirectory
 import aiohttp
 
 from flowserve.engine.warm import read_ahead
-from flowserve.process import CONFIG_VARIABLE, TOKEN_VARIABLE
 from flowserve.wire import Donor, EngineConfig, EngineStatus, Limits
+from xdeepserve_bench.engines.programs import own_host, start
 from xdeepserve_bench.model_checkpoint import make
 from xdeepserve_bench.report import Measure, Report
 from xdeepserve_demo.assets import models
@@ -33,7 +32,6 @@ COLD = "cold start, checkpoint on disk"
 SECONDS = 120.0
 POLL_SECONDS = 0.005
 TOKEN = secrets.token_hex(16)
-NETWORK = f"127.{200 + os.getpid() % 50}"
 
 
 @dataclass
@@ -56,26 +54,19 @@ class Place:
             model_name="bench",
             model_uri=self.model.as_uri(),
             limits=Limits(max_ranks=1),
-            host=f"{NETWORK}.{self.started // 250}.{self.started % 250 + 1}",
+            host=own_host(),
             warm=warm,
         )
 
     @asynccontextmanager
     async def engine(self, config: EngineConfig) -> AsyncIterator[float]:
         """The process; yields when it was started."""
-        environment = {CONFIG_VARIABLE: config.model_dump_json(), TOKEN_VARIABLE: TOKEN, "XCCL_SHM_DIR": str(self.shm)}
         started = time.monotonic()
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-P", "-m", "flowserve.engine"),
-            env={**os.environ, **environment},
-            stdout=asyncio.subprocess.DEVNULL,
-        )
+        program = await start("flowserve.engine", config, self.shm.parent, token=TOKEN, memory=self.shm)
         try:
             yield started
         finally:
-            if process.returncode is None:
-                process.terminate()
-            await process.wait()
+            await program.stop()
 
     async def answers(self, config: EngineConfig, path: str) -> bytes:
         """Waits for a good answer."""
