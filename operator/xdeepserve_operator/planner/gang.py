@@ -138,21 +138,22 @@ def admit(
         if going is not None:
             soon, free = without(soon, going), [one for one in free if one not in going]
             later = place(soon, requests)
-        if isinstance(later, Placement):
-            servers, soon = take(servers, later, requests), take(soon, later, requests)
-        else:
-            free += [one for one in idle if one.key in unit.engines]
-        if unit.gang != gang:
+        mine = unit.gang == gang
+        if isinstance(later, Shortfall):
+            if mine:
+                waiting |= dict.fromkeys(unit.requests, Waiting(later.message))
+                short.append((unit, without(soon, free)))
+            free += [one for one in idle if one.key in unit.engines]  # others may have them from now on
+            continue
+        servers, soon = take(servers, later, requests), take(soon, later, requests)
+        if not mine:
             continue
         if isinstance(plan, Placement):
             admitted.append(plan)
-        elif isinstance(later, Placement):
+        else:
             who = "engines that wait give way" if going else "instances that leave make room"
             waiting |= dict.fromkeys(unit.requests, Waiting(f"{plan.message}; {who}"))
             leaving += going or ()
-        else:
-            waiting |= dict.fromkeys(unit.requests, Waiting(plan.message))
-            short.append((unit, without(soon, free)))
     if gang in aside:
         members = [candidate for candidate in candidates if candidate.gang == gang]
         waiting = {(one.key, replica): aside[gang] for one in members for replica in one.missing}

@@ -164,3 +164,5 @@ def test_an_engine_that_is_to_become_part_of_an_instance_is_nobody_elses() -> No
     assert (leaving(alone), len(alone.short)) == ([], 1)
     hopeless = replace(begun, missing=candidate("a", 16).missing)
     assert leaving(admit([server("c", 0)], [hopeless, other], "b", None, engines[:1])) == ["a-warm-0"]
+    ((_, left),) = admit([server("c", 0)], [hopeless, other], "a", None, engines).short
+    assert [one.free for one in left] == [1], "preemption makes room beside what it has"
