@@ -36,9 +36,9 @@ def pages() -> str:
     one = ExpertSlice(sequence=1, seconds=1, epoch=1, version=0, chosen=((1, 1),), served=((2,),))
     history = ExpertHistory(incarnation="s", layers=(1,), slices=(one,))
     frontend = FrontendMetrics("m")
-    frontend.finished.add(finished_reason="stop")
+    frontend.finished("stop")
     for counter in (frontend.prompt_tokens, frontend.generation_tokens, frontend.retries, frontend.unserved):
-        counter.add()
+        counter.inc()
     ranks = shell.render(report) + shell.render_experts(report, history)
     return frontend.render() + engine.render("m", said, Tally()) + ranks + generate_latest(REGISTRY).decode()
 
