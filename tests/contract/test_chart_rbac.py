@@ -15,7 +15,7 @@ CLUSTER_WIDE = {
     (SERVING, "scalingpolicies"): READ,
     (SERVING, "expertplacements"): OWN,
     (SERVING, "taskexecutors"): OWN,
-    (SERVING, "dpgroups"): OWN,
+    (SERVING, "dpgroups"): OWN | {"deletecollection"},
     (SERVING, "superpods/status"): {"patch"},
     (SERVING, "modeldeployments/status"): {"patch"},
     (SERVING, "taskexecutors/status"): {"patch"},

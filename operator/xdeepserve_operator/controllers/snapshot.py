@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
+from typing import Any
 
 from flowserve.wire import RankReport, ShellStatus
 from xdeepserve_operator.api import names
@@ -15,6 +16,7 @@ from xdeepserve_operator.controllers.ports import Object, Store
 from xdeepserve_operator.planner.goal import Goal, stable_revision
 from xdeepserve_operator.planner.groups import GroupView, view_group
 from xdeepserve_operator.planner.instance import InstanceView, RankView
+from xdeepserve_operator.planner.memory import remembered
 from xdeepserve_operator.planner.pods import PodView, view_pod
 from xdeepserve_operator.planner.recovery import Patience, judge
 from xdeepserve_operator.planner.revision import revision_of
@@ -24,6 +26,12 @@ from xdeepserve_operator.resources import children
 from xdeepserve_operator.resources.revision import Template, template_of
 
 _ALONE = Gang(name="alone", members=1)
+
+
+@remembered
+def _spec_of(obj: Mapping[str, Any]) -> TaskExecutorSpec:
+    """The parsed spec: every group of an instance asks for it."""
+    return TaskExecutorSpec.model_validate(obj["spec"])
 
 
 @dataclass(frozen=True)
@@ -39,7 +47,7 @@ class Executor:
     @classmethod
     def read(cls, store: Store, obj: Object, image: str) -> "Executor":
         """Parses a TaskExecutor; pydantic's ValidationError when the spec is none of ours."""
-        spec = TaskExecutorSpec.model_validate(obj["spec"])
+        spec = _spec_of(obj)
         return cls(obj, spec, image, revision_of(spec, image), store)
 
     def template(self, revision: str) -> Template | None:

@@ -6,10 +6,8 @@ reads ``managedFields``, and of other tenants' pods only what they take from a s
 """
 
 import asyncio
-import sys
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
 
 import aiohttp
 import structlog
@@ -44,30 +42,28 @@ WATCHED: dict[Resource, str] = {  # resource -> label selector
 _METADATA = frozenset({"managedFields", "selfLink", "generateName"})  # nobody reads these
 _STATUS = ("phase", "podIP", "conditions")
 _STATES = ("name", "state", "lastState", "started")
-_SHORT = 64  # characters; names, labels and words that objects share
 
 
 def trim(obj: Object) -> Object | None:
     """What is worth keeping of an object; None when nothing is.
 
-    Of pods, that is what decisions are made on; of other tenants' pods only what they take from a server. Equal short
-    strings are kept once: every decoded object brings its own copies of the same keys, labels and names.
+    Of pods, that is what decisions are made on; of other tenants' pods only what they take from a server.
     """
     metadata = {name: value for name, value in obj["metadata"].items() if name not in _METADATA}
     if obj.get("kind") != "Pod":
-        return _lean(obj | {"metadata": metadata})
+        return obj | {"metadata": metadata}
     spec, status = obj["spec"], obj.get("status", {})
     taking = {part: _taking(spec.get(part) or ()) for part in ("containers", "initContainers")}
     kept = {"apiVersion": "v1", "kind": "Pod", "spec": {"nodeName": spec.get("nodeName", ""), **taking}}
     if (metadata.get("labels") or {}).get(LABEL_MANAGED_BY) == MANAGED_BY:
         states = [{part: one[part] for part in _STATES if part in one} for one in status.get("containerStatuses") or ()]
         told = {part: status[part] for part in _STATUS if part in status}
-        return _lean(kept | {"metadata": metadata, "status": told | {"containerStatuses": states}})
+        return kept | {"metadata": metadata, "status": told | {"containerStatuses": states}}
     if not any(taking.values()):
         return None
     names = ("name", "namespace", "uid", "resourceVersion", "deletionTimestamp")
     few = {name: metadata[name] for name in names if name in metadata}
-    return _lean(kept | {"metadata": few, "status": {"phase": status.get("phase", "")}})
+    return kept | {"metadata": few, "status": {"phase": status.get("phase", "")}}
 
 
 def _taking(containers: Iterable[Object]) -> list[Object]:
@@ -77,20 +73,6 @@ def _taking(containers: Iterable[Object]) -> list[Object]:
         for one in containers
         if RESOURCE_DIE in (one.get("resources", {}).get("requests") or {})
     ]
-
-
-def _lean(obj: Object) -> Object:
-    lean: Object = _shared(obj)
-    return lean
-
-
-def _shared(value: Any) -> Any:
-    """The same value made of interned keys and short strings."""
-    if isinstance(value, dict):
-        return {sys.intern(key): _shared(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_shared(item) for item in value]
-    return sys.intern(value) if type(value) is str and len(value) <= _SHORT else value
 
 
 # Kinds that come in thousands are followed without the framework, which takes milliseconds for every event.
@@ -126,7 +108,7 @@ class Cache:
         """Watches the kinds that come in thousands, for ever."""
         async with asyncio.TaskGroup() as group:
             for resource in FOLLOWED:
-                heard, keep = partial(self._heard, resource), partial(_keep, resource)
+                heard, keep = partial(self._heard, resource), partial(self._known, resource)
                 reflector = Reflector(self._api, resource, heard, labels=WATCHED[resource], trim=keep)
                 group.create_task(reflector.run())
 
@@ -135,6 +117,13 @@ class Cache:
             self.deleted(resource, obj)
         else:
             self._store.put(resource.kind, obj)
+
+    def _known(self, resource: Resource, obj: Object) -> Object | None:
+        """The stored object, where the watch only repeats what the answer to our own write has told; else a new one."""
+        metadata = obj["metadata"]
+        stored = self._store.get(resource.kind, metadata.get("namespace"), metadata["name"])
+        same = stored is not None and stored["metadata"].get("resourceVersion") == metadata["resourceVersion"]
+        return stored if same else _keep(resource, obj)
 
     async def audit(self) -> None:
         """Looks for missed deletions, for ever."""

@@ -1,28 +1,34 @@
 """A thin asynchronous client of the Kubernetes REST API, over the configuration and session of ``kubernetes.aio``.
 
-Objects are plain dictionaries: the generated models cost memory and time and add nothing to code that passes
-objects through. Every request has a timeout. A 429 that names a time was not carried out, so it is repeated then, a few
-times; all other errors are the caller's. Watches read chunks and split lines themselves, since a pod's line can
-exceed the line limit of the HTTP library. Errors carry the API server's own reason and message.
+Objects are plain dictionaries: the generated models cost memory and time and add nothing to code that passes objects
+through. Equal short strings of what is decoded, keys, names and labels, are one string. Every request has a timeout.
+A 429 that names a time was not carried out, so it is repeated then, a few times; all other errors are the caller's.
+Watches read chunks and split lines themselves, since a pod's line can exceed the line limit of the HTTP library; in a
+flood of news they read in gulps, for a wake-up costs more than an event. Errors carry the API server's own reason and
+message.
 """
 
 import asyncio
 import json
+import math
 import os
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from urllib.request import getproxies
 
 import aiohttp
 from kubernetes.aio import config
 from kubernetes.aio.client import ApiClient, Configuration
+from pydantic_core import from_json
 
 from xdeepserve_operator.runtime.resources import Resource
 
 Object = dict[str, Any]
 PAGE = 500
-DELETED_PAGE = 16  # objects that one request deletes: it must end while the Lease holds
+GULP_SECONDS = 0.02  # news that come faster one after the other than this are waited for so long
 METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 TIMEOUT = aiohttp.ClientTimeout(total=30)
 BUSY_TRIES = 5
@@ -110,6 +116,8 @@ class KubeApi:
                 config_file=str(kubeconfig) if kubeconfig else None, context=context, client_configuration=settings
             )
         settings.connection_pool_maxsize = 64
+        # The HTTP library asks the environment for proxies, but also, before every request, in a thread, for a .netrc.
+        settings.client_session_kwargs = {"trust_env": bool(getproxies())}
         async with ApiClient(configuration=settings) as client:
             rest = client.rest_client
             session = rest.pool_manager or rest._create_pool_manager()
@@ -137,7 +145,7 @@ class KubeApi:
             tries += 1
             try:
                 async with self._open(method, path, **options) as response:
-                    return await response.json(content_type=None)
+                    return from_json(await response.read())
             except TooManyRequests as busy:
                 if busy.after is None or tries == BUSY_TRIES:
                     raise
@@ -191,12 +199,12 @@ class KubeApi:
         self.on_call("watch", resource.plural)
         async with self._open("GET", resource.path(namespace), timeout=WATCH_TIMEOUT, params=query) as response:
             buffer = bytearray()
-            async for chunk in response.content.iter_any():
+            async for chunk in gulps(response.content):
                 buffer += chunk
                 *lines, rest = buffer.split(b"\n")
                 buffer = bytearray(rest)
                 for line in lines:
-                    event = json.loads(line)
+                    event = from_json(line)
                     if event["type"] == "ERROR":
                         status = event["object"]
                         raise error_of(int(status.get("code", 500)), json.dumps(status))
@@ -270,31 +278,24 @@ class KubeApi:
             return
 
     async def delete_collection(
-        self,
-        resource: Resource,
-        namespace: str,
-        labels: Mapping[str, str],
-        fields: Mapping[str, str],
-        more: str = "",
-    ) -> str | None:
-        """Deletes a page of the objects with these labels and fields; what to pass as ``more`` for the next page.
+        self, resource: Resource, namespace: str, labels: Mapping[str, str], fields: Mapping[str, str]
+    ) -> None:
+        """Deletes the objects with these labels and fields, in the background.
 
-        None after the last page. ValueError without labels: nobody means everything.
+        The server does it one by one and answers at the end: what is chosen must be few enough for a request's
+        timeout. ValueError without labels: nobody means everything.
         """
         if not labels:
             raise ValueError(f"a deletion of all {resource.plural} of {namespace} was asked for")
-        chosen = {"labelSelector": _selector(labels), "fieldSelector": _selector(fields)}
-        query = _query(limit=str(DELETED_PAGE), **chosen, **{"continue": more})
-        answer = await self._object(
+        await self._object(
             "deletecollection",
             "DELETE",
             resource,
             resource.path(namespace),
-            params=query,
+            params=_query(labelSelector=_selector(labels), fieldSelector=_selector(fields)),
             headers={"Accept": METADATA_ONLY},
             json={"propagationPolicy": "Background"},
         )
-        return answer["metadata"].get("continue") or None
 
     async def _object(self, verb: str, method: str, resource: Resource, path: str, **options: Any) -> Object:
         self.on_call(verb, resource.plural)
@@ -317,6 +318,21 @@ def _query(**words: str) -> dict[str, str]:
 
 def _selector(values: Mapping[str, str]) -> str:
     return ",".join(f"{name}={value}" for name, value in values.items())
+
+
+async def gulps(
+    stream: aiohttp.StreamReader,
+    *,
+    monotonic: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> AsyncIterator[bytes]:
+    """All that has arrived, again and again; in a flood, what arrives within a moment is one gulp."""
+    last = -math.inf
+    async for chunk in stream.iter_any():
+        yield chunk
+        if monotonic() - last < GULP_SECONDS:
+            await sleep(GULP_SECONDS)
+        last = monotonic()
 
 
 def _seconds(header: str | None) -> float | None:

@@ -3,7 +3,8 @@
 Invariant: the sequence of events given to ``on_event`` is one that the API server could have sent without any gap,
 so a consumer needs no knowledge of reconnects: after a relist, objects that vanished are reported DELETED, new ones
 ADDED, and those with another resourceVersion MODIFIED. Errors never end it; it backs off up to 30 s. Consumers that
-keep less than whole objects say so by ``trim``, and what it makes nothing of is never reported.
+keep less than whole objects say so by ``trim``, and what it makes nothing of is never reported; what is gone comes
+whole, for it is not kept.
 """
 
 import asyncio
@@ -18,6 +19,7 @@ from xdeepserve_operator.runtime.resources import Resource
 logger = logging.getLogger(__name__)
 Key = tuple[str, str]
 MAX_BACKOFF_SECONDS = 30.0
+_STANDING = frozenset({"ADDED", "MODIFIED"})
 
 
 def key_of(obj: Object) -> Key:
@@ -64,8 +66,9 @@ class Reflector:
                 ):
                     version = obj["metadata"]["resourceVersion"]
                     backoff = 0.1
-                    kept = self._trim(obj) if kind != "BOOKMARK" else None
-                    if kept is not None:
+                    if kind == "DELETED" and key_of(obj) in self._known:
+                        self._deliver(kind, obj)
+                    elif kind in _STANDING and (kept := self._trim(obj)) is not None:
                         self._deliver(kind, kept)
             except Gone:
                 version = None

@@ -169,11 +169,9 @@ class Writer:
                 )
 
     async def delete_all(self, kind: str, namespace: str, labels: Mapping[str, str], fields: Mapping[str, str]) -> None:
-        """Deletes all objects with these labels and fields, page by page; each page is a write of its own."""
-        more: str | None = ""
-        while more is not None:
-            async with self._fenced():
-                more = await self._api.delete_collection(RESOURCES[kind], namespace, labels, fields, more)
+        """Deletes all objects with these labels and fields, by one request: they should be few."""
+        async with self._fenced():
+            await self._api.delete_collection(RESOURCES[kind], namespace, labels, fields)
 
     def forget(self, uid: str) -> None:
         """Drops what is remembered of an object that is gone."""

@@ -141,9 +141,10 @@ class FakeApi:
         self._doomed[uid] = {"kind": kind, "obj": current, "grace": grace_seconds}
 
     async def delete_all(self, kind: str, namespace: str, labels: Mapping[str, str], fields: Mapping[str, str]) -> None:
-        assert fields.keys() == {"spec.nodeName"}
+        ((field, value),) = fields.items()
+        assert field == {"Pod": "spec.nodeName", "DPGroup": "spec.node"}[kind]
         for obj in self.list(kind, namespace, labels):
-            if obj["spec"].get("nodeName", "") == fields["spec.nodeName"]:
+            if obj["spec"].get(field.removeprefix("spec."), "") == value:
                 await self.delete(kind, obj)
 
     async def token(self, namespace: str, secret_name: str, owner: Object) -> str:

@@ -237,13 +237,9 @@ class ApiServer:
         return self._answer(request, {"kind": "Status", "status": "Success"})
 
     def _delete_collection(self, request: web.Request, target: Target) -> web.Response:
-        start, found = request.query.get("continue", ""), sorted(self.objects.items())
-        keys = [key for key, obj in found if self._matches(request, target, key, obj) and "/".join(key) > start]
-        limit = int(request.query.get("limit", "0")) or len(keys)
-        for key in keys[:limit]:
+        for key in [key for key, obj in self.objects.items() if self._matches(request, target, key, obj)]:
             self._say("DELETED", target.resource, self.objects.pop(key))
-        metadata = {"continue": "/".join(keys[limit - 1])} if len(keys) > limit else {}
-        return self._answer(request, {"kind": f"{target.resource.kind}List", "metadata": metadata, "items": None})
+        return self._answer(request, {"kind": f"{target.resource.kind}List", "metadata": {}, "items": None})
 
     def _answer(self, request: web.Request, body: Object, status: int = 200) -> web.Response:
         self.written.append((request.method, request.path))
@@ -251,11 +247,15 @@ class ApiServer:
         return web.json_response(body, status=status)
 
     def _matches(self, request: web.Request, target: Target, key: Key, obj: Object) -> bool:
-        wanted = dict(part.split("=") for part in request.query.get("labelSelector", "").split(",") if part)
+        labels, fields = (
+            dict(part.split("=") for part in request.query.get(selector, "").split(",") if part)
+            for selector in ("labelSelector", "fieldSelector")
+        )
         return (
             key[0] == target.resource.plural
             and target.namespace in ("", key[1])
-            and wanted.items() <= (obj["metadata"].get("labels") or {}).items()
+            and labels.items() <= (obj["metadata"].get("labels") or {}).items()
+            and all(obj["spec"].get(path.removeprefix("spec.")) == value for path, value in fields.items())
         )
 
     def _store(self, key: Key, resource: Resource, body: Object) -> Object:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -13,8 +14,8 @@ from xdeepserve_operator.runtime.resources import DPGROUPS, PODS
 from .api_server import ApiServer
 
 
-def pod(name: str, **labels: str) -> dict:
-    return {"metadata": {"name": name, "namespace": "n", "labels": labels}, "spec": {"nodeName": ""}}
+def pod(name: str, node: str = "", **labels: str) -> dict:
+    return {"metadata": {"name": name, "namespace": "n", "labels": labels}, "spec": {"nodeName": node}}
 
 
 async def test_a_long_list_is_read_page_by_page(server: ApiServer, api: KubeApi, monkeypatch):
@@ -72,16 +73,52 @@ async def test_another_life_of_a_name_is_not_deleted(server: ApiServer, api: Kub
     assert len(server.objects) == 1
 
 
-async def test_a_collection_is_deleted_by_label_and_page_by_page(server: ApiServer, api: KubeApi, monkeypatch):
-    monkeypatch.setattr(kube, "DELETED_PAGE", 10)
-    for number in range(50):
-        server.put(PODS, pod(f"p{number:02}", app="a" if number % 2 else "b"))
-    more = await api.delete_collection(PODS, "n", {"app": "a"}, {})
-    assert len(server.objects) == 40
-    while more:
-        more = await api.delete_collection(PODS, "n", {"app": "a"}, {}, more)
-    assert [name for _, _, name in sorted(server.objects)] == [f"p{number:02}" for number in range(0, 50, 2)]
-    assert len(server.writes_to("pods")) == 3
+async def test_equal_strings_of_two_answers_are_one(server: ApiServer, api: KubeApi):
+    server.put(PODS, pod("a", node="server-0", app="decode"))
+    first, second = [await api.get(PODS, "a", "n") for _ in range(2)]
+    assert next(iter(first["metadata"]["labels"])) is next(iter(second["metadata"]["labels"]))
+    assert first["spec"]["nodeName"] is second["spec"]["nodeName"]
+
+
+class _Stream:
+    """Chunks at these times after the start; time passes by itself only while somebody sleeps or waits for one."""
+
+    def __init__(self, times: list[float]) -> None:
+        self.now, self._times, self.read = 0.0, times, list[float]()
+
+    async def iter_any(self) -> AsyncIterator[bytes]:
+        while self._times:
+            self.now = max(self.now, self._times[0])
+            arrived = [at for at in self._times if at <= self.now]
+            self._times = self._times[len(arrived) :]
+            self.read.append(self.now)
+            yield b"x" * len(arrived)
+
+    def monotonic(self) -> float:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+async def test_news_in_a_flood_are_read_in_gulps_and_single_ones_at_once():
+    flood = [1.0 + 0.001 * number for number in range(100)]
+    stream = _Stream([0.0, 0.5, *flood, 2.0])
+    gulps = [
+        len(chunk)
+        async for chunk in kube.gulps(stream, monotonic=stream.monotonic, sleep=stream.sleep)  # type: ignore[arg-type]
+    ]
+    assert sum(gulps) == 103
+    assert {0.0, 0.5, 1.0, 2.0} <= set(stream.read), "what comes alone is read when it comes"
+    assert len(gulps) <= 3 + 2 + 0.1 / kube.GULP_SECONDS, "a flood of 100 is few gulps"
+
+
+async def test_a_collection_is_deleted_by_labels_and_fields_in_one_request(server: ApiServer, api: KubeApi):
+    for number in range(8):
+        server.put(PODS, pod(f"p{number}", app="a" if number % 2 else "b", node=f"s{number % 4}"))
+    await api.delete_collection(PODS, "n", {"app": "a"}, {"spec.nodeName": "s3"})
+    assert sorted(name for _, _, name in server.objects) == ["p0", "p1", "p2", "p4", "p5", "p6"]
+    assert len(server.writes_to("pods")) == 1
 
 
 async def test_nobody_deletes_everything(server: ApiServer, api: KubeApi):

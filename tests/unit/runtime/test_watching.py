@@ -167,6 +167,20 @@ async def test_a_first_list_that_fails_is_repeated(
     assert world.names("TaskExecutor") == ["t"]
 
 
+async def test_what_a_write_was_answered_is_what_the_watch_keeps(server: ApiServer, api: KubeApi, world: World):
+    await world.cache.fill()
+    async with watching(api, world):
+        answer = await api.create(DPGROUPS, group("g0"))
+        world.cache.changed(DPGROUPS, answer)
+        kept = world.store.get("DPGroup", "n", "g0")
+        server.put(DPGROUPS, group("g1"))
+        await world.until(lambda: "g1" in world.names())
+        assert world.store.get("DPGroup", "n", "g0") is kept
+        server.remove(DPGROUPS, "n", "g0")
+        await world.until(lambda: world.names() == ["g1"])
+        assert world.forgotten == [answer["metadata"]["uid"]]
+
+
 async def test_of_other_tenants_pods_only_those_with_dies_are_kept(server: ApiServer, api: KubeApi, world: World):
     dies = {"requests": {"huawei.com/Ascend910": "2"}}
     for name, labels, needs in (

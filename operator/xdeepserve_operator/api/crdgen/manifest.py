@@ -37,6 +37,7 @@ def custom_resource_definition(kind: Kind) -> dict[str, Any]:
                     "served": True,
                     "storage": True,
                     "additionalPrinterColumns": [_printer_column(column) for column in kind.columns],
+                    **_selectable(kind),
                     "subresources": _subresources(kind),
                     "schema": {"openAPIV3Schema": _root_schema(kind)},
                 }
@@ -60,6 +61,10 @@ def _root_schema(kind: Kind) -> dict[str, Any]:
             "status": structural_schema(kind.status, defaults=False),
         },
     }
+
+
+def _selectable(kind: Kind) -> dict[str, Any]:
+    return {"selectableFields": [{"jsonPath": path} for path in kind.selectable]} if kind.selectable else {}
 
 
 def _subresources(kind: Kind) -> dict[str, Any]:

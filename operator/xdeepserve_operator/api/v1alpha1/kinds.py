@@ -32,7 +32,10 @@ class Column:
 
 @dataclass(frozen=True)
 class Kind:
-    """One custom resource. ``scalable`` adds ``/scale`` over spec.replicas, status.replicas and status.selector."""
+    """One custom resource. ``scalable`` adds ``/scale`` over spec.replicas, status.replicas and status.selector.
+
+    ``selectable``: paths of fields that field selectors may name.
+    """
 
     kind: str
     plural: str
@@ -44,6 +47,7 @@ class Kind:
     columns: tuple[Column, ...]
     rules: tuple[Rule, ...]
     scalable: bool = False
+    selectable: tuple[str, ...] = ()
 
     @property
     def singular(self) -> str:
@@ -164,6 +168,7 @@ DP_GROUP = Kind(
     description="A data-parallel group of an instance: its place, pod and ranks. Written by the operator only.",
     spec=DPGroupSpec,
     status=DPGroupStatus,
+    selectable=(".spec.node",),
     columns=(
         Column("Executor", ".spec.executorRef.name", "TaskExecutor it belongs to."),
         *_READY,
