@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xdeepserve_operator.api.names import LABEL_EXECUTOR
+from xdeepserve_operator.api.names import LABEL_COMPONENT, LABEL_DEPLOYMENT, LABEL_EXECUTOR
 from xdeepserve_operator.runtime.store import Store
 
 
@@ -65,6 +65,29 @@ def test_lists_are_ordered_and_filtered():
     assert names == ["a", "b"]
     assert len(store.list("Pod", labels={LABEL_EXECUTOR: "x"})) == 3
     assert store.list("Node") == []
+
+
+class _Counted(dict[str, str]):
+    """Labels that count how often they are looked at."""
+
+    looks = 0
+
+    def items(self):
+        type(self).looks += 1
+        return super().items()
+
+
+def test_a_list_by_several_labels_looks_at_the_matches_of_the_rarest_only():
+    store = Store()
+    for number in range(200):
+        component = "frontend" if number == 7 else "engine"
+        obj = pod(f"p{number}", 1, uid=str(number))
+        obj["metadata"]["labels"] = _Counted({LABEL_DEPLOYMENT: "chat", LABEL_COMPONENT: component})
+        store.put("Pod", obj)
+    _Counted.looks = 0
+    found = store.list("Pod", "a", {LABEL_DEPLOYMENT: "chat", LABEL_COMPONENT: "frontend"})
+    assert [one["metadata"]["name"] for one in found] == ["p7"]
+    assert _Counted.looks == 1
 
 
 @given(
