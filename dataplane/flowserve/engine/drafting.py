@@ -37,13 +37,13 @@ class MtpDrafter:
                 yield from self._layer.idle(experts)
                 continue
             out = yield from self._layer.step(
-                self._model, hidden, as_array(following), as_array(positions), rows, experts
+                self._model, hidden, as_array(following), as_array(positions), rows, last, experts
             )
-            found = self._layer.logits(out[last]).argmax(axis=1).tolist()
+            found = self._layer.logits(out).argmax(axis=1).tolist()
             for number, token in zip(live, found, strict=True):
                 guesses[number].append(token)
             on = [place for place, number in enumerate(live) if runs[number].wanted > applied]
-            hidden = out[last][on] if on and applied < self._most else None
+            hidden = out[on] if on and applied < self._most else None
             live, following = [live[place] for place in on], [found[place] for place in on]
             positions = [runs[n].sequence.computed + len(runs[n].chosen) + applied - 1 for n in live]
             rows, last = [runs[number].sequence.kv for number in live], np.arange(len(live))

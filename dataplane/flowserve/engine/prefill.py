@@ -78,8 +78,6 @@ class Prefill:
         model, mtp = self._runtime.model, self._runtime.mtp
         if not batch:
             yield from model.idle(experts)
-            if mtp is not None:
-                yield from mtp.idle(experts)
             return []
         (sequence,) = batch
         start, prompt = sequence.computed, sequence.tokens
@@ -88,7 +86,7 @@ class Prefill:
         chosen = (sequence.choose(model.logits(hidden[-1:])[0]),) if end == len(prompt) else ()
         if mtp is not None:
             following = as_array([*prompt[start + 1 : end + 1], *(each.token for each in chosen)])
-            yield from mtp.read(model, hidden, following, start, sequence.kv, experts)
+            mtp.read(model, hidden, following, start, sequence.kv)
         return [Advance(sequence, end - start, chosen)]
 
     def deliver(self, sequence: Sequence) -> None:

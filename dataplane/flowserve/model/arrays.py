@@ -7,3 +7,4 @@ import numpy.typing as npt
 
 FloatArray = npt.NDArray[np.float32]
 IntArray = npt.NDArray[np.int32]
+Index = npt.NDArray[np.intp]

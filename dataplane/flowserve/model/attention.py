@@ -46,10 +46,17 @@ class MlaWeights:
         compressed = x if self.q_norm is None else rms_norm(low[:, : self.q_rank], self.q_norm, self.eps)
         queries = self.q_b(compressed).reshape(len(x), self.heads, -1)
         rotate(queries[:, :, self.nope :], rotations[:, None])
+        return queries, self._latent(low, rotations)
+
+    def latent(self, x: FloatArray, rotations: Rotations) -> FloatArray:
+        """The latent rows alone, for tokens that are attended to and do not attend themselves."""
+        return self._latent(self.a(x), rotations)
+
+    def _latent(self, low: FloatArray, rotations: Rotations) -> FloatArray:
         latent = low[:, self.q_rank :]
         latent[:, : self.kv_rank] = rms_norm(latent[:, : self.kv_rank], self.kv_norm, self.eps)
         rotate(latent[:, self.kv_rank :], rotations)
-        return queries, latent
+        return latent
 
 
 class Attention(Protocol):

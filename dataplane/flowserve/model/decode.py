@@ -14,10 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from flowserve.cache import BlockPool, SequenceKV
-from flowserve.model.arrays import FloatArray
+from flowserve.model.arrays import FloatArray, Index
 from flowserve.model.attention import MlaWeights
 from flowserve.model.functional import softmax_inplace
 from flowserve.model.linear import MAX_PANEL, multiply
@@ -25,8 +24,6 @@ from flowserve.model.plan import DecodePlan
 from flowserve.model.rope import Rotations
 
 TILE_TOKENS = 64
-
-Index = npt.NDArray[np.intp]
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from flowserve.model.arrays import FloatArray
+from flowserve.model.arrays import FloatArray, Index
 from flowserve.model.attention import Attention, MlaWeights
 from flowserve.model.config import ModelConfig
 from flowserve.model.experts import Experts
 from flowserve.model.functional import gated, rms_norm
+from flowserve.model.linear import fill
 from flowserve.model.moe import Router
+from flowserve.model.rope import Rotations
 from flowserve.model.weights import Weights, layer_name
 from xccl import Steps
 
@@ -67,9 +69,20 @@ class DecoderLayer:
         else:
             self._mlp = Mlp(weights, f"{name}.mlp")
 
-    def forward(self, x: FloatArray, attention: Attention, experts: Experts, live: int) -> Steps[FloatArray]:
-        """The residual stream f32[T, H] after this layer; rows from `live` on are padding."""
+    def latent(self, x: FloatArray, rotations: Rotations) -> FloatArray:
+        """The latent rows f32[T, kv_rank + rope] that tokens of the residual stream f32[T, H] leave in the cache."""
+        return self._mla.latent(rms_norm(x, self._input_norm, self._eps), rotations)
+
+    def forward(
+        self, x: FloatArray, attention: Attention, experts: Experts, live: int, wanted: Index | None = None
+    ) -> Steps[FloatArray]:
+        """The residual stream f32[T, H] after this layer; rows from `live` on are padding.
+
+        With `wanted`, only of those rows, int[n]: the others are there to be attended to. It comes back filled.
+        """
         x = x + attention(self._mla, rms_norm(x, self._input_norm, self._eps))
+        if wanted is not None and len(wanted) < live:
+            x, live = fill(x[wanted]), len(wanted)
         normed = rms_norm(x, self._mlp_norm, self._eps)
         if isinstance(self._mlp, Mlp):
             x += self._mlp(normed)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from flowserve.cache import SequenceKV
-from flowserve.model.arrays import FloatArray, IntArray
+from flowserve.model.arrays import FloatArray, Index, IntArray
 from flowserve.model.attention import Attention
 from flowserve.model.decode import DecodeAttention
 from flowserve.model.decoder import DecoderLayer, idle_layer
@@ -23,7 +23,6 @@ from flowserve.model.experts import Experts
 from flowserve.model.functional import rms_norm
 from flowserve.model.linear import fill
 from flowserve.model.model import Model
-from flowserve.model.prefill import PrefillAttention
 from flowserve.model.weights import EMBEDDING, HEAD, Weights, layer_name, mtp_shapes
 from xccl import Steps
 
@@ -56,26 +55,31 @@ class MtpLayer:
         self._norm = weights.vector(f"{name}.shared_head.norm.weight")
 
     def forward(
-        self, hidden: FloatArray, following: IntArray, attention: Attention, experts: Experts, live: int
+        self,
+        hidden: FloatArray,
+        following: IntArray,
+        attention: Attention,
+        experts: Experts,
+        live: int,
+        wanted: Index | None = None,
     ) -> Steps[FloatArray]:
         """What `logits` takes, f32[T, H], of hidden states f32[T, H] and the tokens i32[T] that follow them.
 
-        `attention` is over the positions of the hidden states; rows from `live` on are padding.
+        `attention` is over the positions of the hidden states; rows from `live` on are padding; only `wanted` rows,
+        int[n], come back, filled.
         """
-        embedded = rms_norm(self._embedding[following], self._embedding_norm, self._eps)
-        both = np.concatenate([embedded, rms_norm(hidden, self._hidden_norm, self._eps)], axis=1)
-        x = yield from self._layer.forward(self._projection(both), attention, experts, live)
+        x = yield from self._layer.forward(self._enter(hidden, following), attention, experts, live, wanted)
         return rms_norm(x, self._norm, self._eps)
 
-    def read(
-        self, model: Model, hidden: FloatArray, following: IntArray, start: int, seq: SequenceKV, experts: Experts
-    ) -> Steps[FloatArray]:
-        """Reads a chunk that `model` has read, whose states f32[n, H] are at positions from `start`: f32[n, H].
+    def read(self, model: Model, hidden: FloatArray, following: IntArray, start: int, seq: SequenceKV) -> None:
+        """Reads a chunk that `model` has read, whose states f32[n, H] are at positions from `start`.
 
-        The main model has appended them, and they are the last ones of the sequence.
+        The main model has appended them. Nothing is guessed yet, so that only their latent rows are needed, which
+        neither attention nor an expert takes part in.
         """
         rotations = model.rotations(np.arange(start, start + len(hidden), dtype=np.int32))
-        return (yield from self.forward(hidden, following, PrefillAttention(seq, rotations), experts, len(hidden)))
+        latent = self._layer.latent(self._enter(hidden, following), rotations)
+        seq.pool.store(self.number, *seq.slots(start, len(hidden)), latent)
 
     def step(
         self,
@@ -84,14 +88,18 @@ class MtpLayer:
         following: IntArray,
         positions: IntArray,
         kv: Sequence[SequenceKV],
+        wanted: Index,
         experts: Experts,
     ) -> Steps[FloatArray]:
-        """Runs rows f32[B, H] at position i32[B] of sequences that reach beyond it: f32[B, H]. B is not 0."""
+        """Runs rows f32[B, H] at positions i32[B] of sequences that reach beyond them; B is not 0.
+
+        Returns the `wanted` ones of them, int[n] -> f32[n, H]; the others are there to be attended to.
+        """
         plan = model.plans[len(hidden)]
         plan.fill(following, positions)
         attention = DecodeAttention(kv, positions.tolist(), model.rotations(plan.positions), plan)
-        out = yield from self.forward(fill(hidden), plan.tokens, attention, experts, len(hidden))
-        return out[: len(hidden)]
+        out = yield from self.forward(fill(hidden), plan.tokens, attention, experts, len(hidden), wanted)
+        return out[: len(wanted)]
 
     def idle(self, experts: Experts) -> Steps[None]:
         """Takes part in the layer's collective and computes nothing."""
@@ -100,3 +108,8 @@ class MtpLayer:
     def logits(self, hidden: FloatArray) -> FloatArray:
         """f32[T, H] -> f32[T, V]: of the token after the one that follows."""
         return self._head(hidden)
+
+    def _enter(self, hidden: FloatArray, following: IntArray) -> FloatArray:
+        embedded = rms_norm(self._embedding[following], self._embedding_norm, self._eps)
+        both = np.concatenate([embedded, rms_norm(hidden, self._hidden_norm, self._eps)], axis=1)
+        return self._projection(both)

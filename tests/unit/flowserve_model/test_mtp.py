@@ -63,6 +63,32 @@ def test_drafts_one_by_one_are_those_of_the_reference(
         np.testing.assert_allclose(logits, golden["mtp_logits"][:, position], rtol=0, atol=TOLERANCE)
 
 
+def test_reading_leaves_the_same_rows_as_drafting_does(
+    model: Model, mtp: MtpLayer, experts: LocalExperts, deep_pool: BlockPool, golden: Golden
+) -> None:
+    hidden, following = golden["final_hidden"][0][:-1], golden["input_ids"][0][1:].astype(np.int32)
+    read, drafted = SequenceKV(deep_pool), SequenceKV(deep_pool)
+    for each in (read, drafted):
+        each.append(len(following))
+    for first in range(0, len(following), 5):
+        chunk = slice(first, first + 5)
+        mtp.read(model, hidden[chunk], following[chunk], first, read)
+    attention = PrefillAttention(drafted, model.rotations(np.arange(len(following), dtype=np.int32)))
+    finish(mtp.forward(hidden, following, attention, experts, len(following)))
+    np.testing.assert_allclose(read.read(mtp.number), drafted.read(mtp.number), rtol=0, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("wanted", [[2], [0, 2], [0, 1, 2]])
+def test_rows_that_are_wanted_are_the_same_without_the_others(
+    model: Model, mtp: MtpLayer, experts: LocalExperts, deep_pool: BlockPool, golden: Golden, wanted: list[int]
+) -> None:
+    seq, tokens = SequenceKV(deep_pool), golden["input_ids"][0][1:4].astype(np.int32)
+    seq.append(3)
+    rows = golden["final_hidden"][0][:3], tokens, np.arange(3, dtype=np.int32), [seq] * 3
+    every = finish(mtp.step(model, *rows, np.arange(3), experts))
+    np.testing.assert_array_equal(finish(mtp.step(model, *rows, np.array(wanted), experts)), every[wanted])
+
+
 def test_a_checkpoint_without_the_layers_tensors_is_refused(copy_of_tiny: Callable[[Damage], Path]) -> None:
     weights = Weights.open(copy_of_tiny(lambda _: None))
     model = Model(weights, 1)
