@@ -33,7 +33,7 @@ class ExpertPlane:
 
     def __init__(self, runtime: Runtime, endpoint: Endpoint, wake: Callable[[], None]) -> None:
         self.weights = runtime.experts
-        self.counts = ExpertCounts(tuple(self.weights.layers), runtime.config.n_routed_experts)
+        self.counts = ExpertCounts(runtime.spread, runtime.config.n_routed_experts)
         self._runtime = runtime
         self._endpoint = endpoint
         self._wake = wake
@@ -131,7 +131,7 @@ class ExpertPlane:
         return self._swapper.in_force if self._swapper else self._map
 
     async def _go_back(self, rank: int, ranks: int) -> None:
-        plain = ExpertMap.plain(self.weights.layers, self._runtime.config.n_routed_experts, ranks)
+        plain = ExpertMap.plain(self._runtime.spread, self._runtime.config.n_routed_experts, ranks)
         if self._reading is not None:
             await asyncio.wait({self._reading})  # a thread of an epoch that was cut short cannot be stopped
         loop = asyncio.get_running_loop()

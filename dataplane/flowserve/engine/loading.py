@@ -16,9 +16,16 @@ from flowserve.process import Unusable
 from flowserve.wire import Limits
 from xccl import Layout
 
+DRAFT_EXPERTS_BYTES = 16 << 20
+
 
 class Runtime:
-    """The model, its MTP layer if it drafts, its KV pool, and the routed experts that this rank holds at present."""
+    """The model, its MTP layer if it drafts, its KV pool, and the routed experts that this rank holds at present.
+
+    Ranks share out the experts of ``spread``, the layers by number. Those of an MTP layer are no part of it where all
+    of them take at most DRAFT_EXPERTS_BYTES: every rank holds them, since waiting for peers, once a draft, costs more
+    than drafting itself. Ranks have the same checkpoint, hence the same ``spread``.
+    """
 
     def __init__(self, directory: Path, limits: Limits, elsewhere: Mapping[str, Path] | None = None) -> None:
         """Files of tensors that ``elsewhere`` names lie there, not in ``directory``. Raises Unusable."""
@@ -40,15 +47,22 @@ class Runtime:
             int8=limits.kv_cache_dtype == "int8",
         )
         self.layout = layout_of(self.config, limits)
-        layers = [*self.config.moe_layers, *([self.mtp.number] if self.mtp else [])]
-        self.experts = ExpertWeights(self._weights, held=(), layers=layers)
-        self._weights.forget_pages()
+        drafting = (self.mtp.number,) if self.mtp else ()
+        self.experts = ExpertWeights(self._weights, held=(), layers=(*self.config.moe_layers, *drafting))
+        whole = drafting if expert_bytes(self.config) <= DRAFT_EXPERTS_BYTES else ()
+        self.spread = tuple(layer for layer in self.experts.layers if layer not in whole)
+        self.hold({layer: range(self.config.n_routed_experts) for layer in whole})
 
     def hold(self, held: Mapping[int, Collection[int]]) -> None:
         """Holds these routed experts of these layers, of which those are read that are not here. Raises Unusable."""
         with _explained():
             self.experts.hold(held)
         self._weights.forget_pages()
+
+
+def expert_bytes(config: ModelConfig) -> int:
+    """What the routed experts of one layer take in float32: gate, up and down."""
+    return 4 * 3 * config.n_routed_experts * config.moe_intermediate_size * config.hidden_size
 
 
 def layout_of(config: ModelConfig, limits: Limits) -> Layout:
