@@ -2,7 +2,7 @@
 
 What was last sent is remembered only to save an epoch; all of it can be lost (see planner.membership). A shell that
 does not answer is believed for a short while longer, for one late answer is no reason to stop serving; after that its
-instance does not count as serving.
+instance does not count as serving, and what it said is forgotten.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ class Fleet:
 
     def __init__(self, engines: Engines, clock: Clock) -> None:
         self._engines, self._clock = engines, clock
-        self._heard: dict[tuple[str, str], tuple[float, ShellStatus]] = {}  # by shell pod and its address
+        self._heard: dict[tuple[str, str], tuple[float, ShellStatus]] = {}  # by shell pod and address
         self._sent: dict[tuple[str, str], Membership] = {}
         self._refused: dict[tuple[str, str], int] = {}
 
@@ -46,18 +46,23 @@ class Fleet:
         self._sent.pop((namespace, instance), None)
         self._refused.pop((namespace, instance), None)
 
+    def forget_all(self, namespace: str, executor: str) -> None:
+        """Drops what is remembered of the instances of a TaskExecutor that is gone."""
+        for key in {*self._sent, *self._refused}:
+            if key[0] == namespace and key[1].rpartition("-")[0] == executor:
+                self.forget(*key)
+
     async def _hear(self, shell: PodView, token: str) -> ShellStatus | None:
         key = _key(shell)
         answer = await self._engines.shell_status(shell.ip, token)
         now = self._clock.monotonic()
         if answer is not None:
+            self._heard.pop(key, None)
             self._heard[key] = (now, answer)
-            return answer
-        heard_at, before = self._heard.get(key, (0.0, None))
-        if before is not None and now - heard_at <= BELIEVED_SECONDS:
-            return before
-        self._heard.pop(key, None)
-        return None
+        while self._heard and now - next(iter(self._heard.values()))[0] > BELIEVED_SECONDS:
+            del self._heard[next(iter(self._heard))]
+        _, believed = self._heard.get(key, (now, None))
+        return believed
 
     async def _steer(self, key: tuple[str, str], token: str, view: InstanceView) -> None:
         if view.shell is None or view.report is None:

@@ -90,6 +90,7 @@ class TaskExecutorReconciler:
         if obj is None or leaving(obj):
             self._calm.pop((namespace, name), None)
             if obj is None and namespace is not None:
+                self._fleet.forget_all(namespace, name)
                 await sweep(self._store, self._cluster, namespace, name)
             return None  # the garbage collector takes the children
         try:

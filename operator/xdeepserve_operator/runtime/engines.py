@@ -3,10 +3,14 @@
 No answer is an answer: a process that is starting, gone or slow gives ``None`` or ``False`` within the timeout, and
 the reconciler comes back. A refusal of an older epoch is not an error either, the next status shows the newer one.
 A TE-shell whose status did not change says so without repeating it; the answer is then the very same object as before.
+One that nobody has asked for a while is forgotten.
 """
 
 import logging
+import time
 from collections import OrderedDict
+from collections.abc import Callable
+from typing import NamedTuple
 
 import aiohttp
 from pydantic import ValidationError
@@ -15,36 +19,54 @@ from flowserve.wire import EngineConfig, FrontendStatus, Membership, Roster, Rou
 from xdeepserve_operator.api.names import PORT_CONTROL
 
 logger = logging.getLogger(__name__)
-SHELLS_REMEMBERED = 4096
+REMEMBERED_SECONDS = 30.0
 TIMEOUT = aiohttp.ClientTimeout(total=2.0, sock_connect=1.0)
 ANSWER_LIMIT = 4 * 1024 * 1024  # bytes; a status of 1 024 ranks is about 0.6 MB
+
+
+class _Told(NamedTuple):
+    """A TE-shell's status, its ETag, and when it was last told."""
+
+    etag: str
+    status: ShellStatus
+    at: float
 
 
 class EngineClient:
     """Implements the controllers' ``Engines``; ``host`` is a pod IP."""
 
-    def __init__(self, session: aiohttp.ClientSession, port: int = PORT_CONTROL) -> None:
-        self._session, self._port = session, port
-        self._told: OrderedDict[str, tuple[str, ShellStatus]] = OrderedDict()  # host -> ETag and what it stands for
+    def __init__(
+        self,
+        session: aiohttp.ClientSession,
+        port: int = PORT_CONTROL,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._session, self._port, self._monotonic = session, port, monotonic
+        self._told: OrderedDict[str, _Told] = OrderedDict()  # by host, the ones that spoke last at the end
 
     async def shell_status(self, host: str, token: str) -> ShellStatus | None:
         """What the TE-shell says, or None when it does not answer."""
         known = self._told.get(host)
         try:
-            headers = _bearer(token) | ({"If-None-Match": known[0]} if known is not None else {})
+            headers = _bearer(token) | ({"If-None-Match": known.etag} if known is not None else {})
             async with self._session.get(self._url(host, "/v1/status"), headers=headers, timeout=TIMEOUT) as reply:
                 if reply.status == 304 and known is not None:
-                    return known[1]
+                    return self._remember(host, known.etag, known.status)
                 if reply.status != 200:
                     return None
                 status = ShellStatus.model_validate_json(await _bounded(reply))
         except (aiohttp.ClientError, TimeoutError, ValidationError, OSError) as error:
             logger.debug("no status from %s: %s", host, error)
             return None
+        return self._remember(host, reply.headers.get("ETag", ""), status)
+
+    def _remember(self, host: str, etag: str, status: ShellStatus) -> ShellStatus:
+        now = self._monotonic()
         self._told.pop(host, None)
-        if etag := reply.headers.get("ETag"):
-            self._told[host] = (etag, status)
-        if len(self._told) > SHELLS_REMEMBERED:
+        if etag:
+            self._told[host] = _Told(etag, status, now)
+        while self._told and now - next(iter(self._told.values())).at > REMEMBERED_SECONDS:
             self._told.popitem(last=False)
         return status
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import AsyncIterator
 
 import aiohttp
@@ -10,7 +12,7 @@ from aiohttp import web
 
 from flowserve.shell.digest import digest
 from flowserve.wire import ShellStatus
-from xdeepserve_operator.runtime.engines import EngineClient
+from xdeepserve_operator.runtime.engines import REMEMBERED_SECONDS, EngineClient
 
 
 class Shell:
@@ -53,6 +55,23 @@ async def test_an_unchanged_status_is_the_same_object_and_is_not_sent_again(worl
     assert shell.sent == 1
     shell.status = shell.status.model_copy(update={"epoch": 1})
     assert await client.shell_status("127.0.0.1", "t") == shell.status
+
+
+async def test_what_a_shell_said_is_forgotten_when_nobody_asks_it_any_more(world: tuple[Shell, EngineClient]):
+    _, client = world
+    now = 0.0
+    client = EngineClient(client._session, client._port, monotonic=lambda: now)
+    first = await client.shell_status("127.0.0.1", "t")
+    now = REMEMBERED_SECONDS
+    assert await client.shell_status("127.0.0.1", "t") is first
+    now = 2 * REMEMBERED_SECONDS
+    assert await client.shell_status("127.0.0.1", "t") is first, "it was asked meanwhile"
+    forgotten = weakref.ref(first)
+    del first
+    now = 3 * REMEMBERED_SECONDS + 1
+    await client.shell_status("localhost", "t")
+    gc.collect()
+    assert forgotten() is None
 
 
 async def test_a_shell_without_etags_is_heard_all_the_same(world: tuple[Shell, EngineClient]):
