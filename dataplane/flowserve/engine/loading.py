@@ -24,7 +24,8 @@ class Runtime:
 
     Ranks share out the experts of ``spread``, the layers by number. Those of an MTP layer are no part of it where all
     of them take at most DRAFT_EXPERTS_BYTES: every rank holds them, since waiting for peers, once a draft, costs more
-    than drafting itself. Ranks have the same checkpoint, hence the same ``spread``.
+    than drafting itself. Ranks have the same checkpoint, hence the same ``spread``. Drafts are hints, which the model
+    verifies: what makes them is rounded to INT8.
     """
 
     def __init__(self, directory: Path, limits: Limits, elsewhere: Mapping[str, Path] | None = None) -> None:
@@ -36,7 +37,7 @@ class Runtime:
         with _explained():
             self._weights = Weights.open(directory, elsewhere)
             self.model = Model(self._weights, limits.max_batch * (1 + limits.speculative_tokens))
-            self.mtp = MtpLayer(self._weights, self.model) if limits.speculative_tokens else None
+            self.mtp = MtpLayer(self._weights.rounded(), self.model) if limits.speculative_tokens else None
         self.max_batch, self.drafts = limits.max_batch, limits.speculative_tokens
         self.config = self.model.config
         self.max_context = min(limits.max_context_tokens, self.config.max_position_embeddings)
@@ -51,7 +52,10 @@ class Runtime:
         self.experts = ExpertWeights(self._weights, held=(), layers=(*self.config.moe_layers, *drafting))
         whole = drafting if expert_bytes(self.config) <= DRAFT_EXPERTS_BYTES else ()
         self.spread = tuple(layer for layer in self.experts.layers if layer not in whole)
-        self.hold({layer: range(self.config.n_routed_experts) for layer in whole})
+        if whole:
+            with _explained():
+                self.experts.layers |= ExpertWeights(self._weights.rounded(), layers=whole).layers
+        self._weights.forget_pages()
 
     def hold(self, held: Mapping[int, Collection[int]]) -> None:
         """Holds these routed experts of these layers, of which those are read that are not here. Raises Unusable."""

@@ -31,6 +31,7 @@ except ImportError:  # there was no compiler when this was installed
 if _compiled is not None and not _compiled.supported():
     _compiled = None
 
+COMPILED = _compiled is not None
 Bytes = npt.NDArray[np.int8]
 Codes = npt.NDArray[Any]  # quantised activations: f32 of integers, or bytes 128 higher
 LARGEST = 127
@@ -166,6 +167,12 @@ class PackedInt8(Int8Linear):
     def multiply(self, codes: Codes, scales: FloatArray, out: FloatArray) -> None:
         assert _compiled is not None
         _compiled.product(codes, scales, self._weight, self._sums, self._scales, out)
+
+
+def rounded_linear(weight: FloatArray) -> Int8Linear:
+    """A weight f32[out, in] rounded to the nearest, channel by channel, without calibration."""
+    codes, scales = quantise_rows(weight)
+    return int8_linear(codes.astype(np.int8), scales[:, 0])
 
 
 def int8_linear(weight: Bytes, scales: FloatArray) -> Int8Linear:

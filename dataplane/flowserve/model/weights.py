@@ -7,6 +7,7 @@ checkpoint's own pages can be given back.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from copy import copy
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from flowserve.model.arrays import FloatArray
 from flowserve.model.checkpoint import Checkpoint
 from flowserve.model.config import ModelConfig
 from flowserve.model.errors import CheckpointError
-from flowserve.model.int8 import Int8Linear, int8_linear
+from flowserve.model.int8 import COMPILED, Int8Linear, int8_linear, rounded_linear
 from flowserve.model.linear import Linear
 
 NamedShape = tuple[str, tuple[int, ...]]
@@ -40,6 +41,7 @@ class Weights:
     def __init__(self, checkpoint: Checkpoint, config: ModelConfig) -> None:
         """Raises CheckpointError if a tensor is missing or has another shape than `config` says."""
         self.config = config
+        self.rounds = False
         self._checkpoint = checkpoint
         self.check(model_shapes(config))
 
@@ -50,6 +52,15 @@ class Weights:
         Raises CheckpointError or UnsupportedModel.
         """
         return cls(Checkpoint(directory, elsewhere), ModelConfig.load(directory))
+
+    def rounded(self) -> Weights:
+        """The same weights, whose projections are rounded to INT8 where that makes products faster.
+
+        For what need not be exact: `rounds` says whether it is not.
+        """
+        other = copy(self)
+        other.rounds = COMPILED
+        return other
 
     def check(self, shapes: Iterable[NamedShape]) -> None:
         """Raises CheckpointError naming the first tensor of `shapes` that is not there as it should be.
@@ -71,7 +82,8 @@ class Weights:
             codes = np.concatenate([self._checkpoint.raw(f"{module}.weight") for module in modules])
             return int8_linear(codes, scales * np.float32(scale))
         stacked = np.concatenate([self.table(module) for module in modules])
-        return Linear(stacked * np.float32(scale) if scale != 1.0 else stacked)
+        scaled = stacked * np.float32(scale) if scale != 1.0 else stacked
+        return rounded_linear(scaled) if self.rounds else Linear(scaled)
 
     def alike(self, module: str, other: str) -> bool:
         """Whether two modules have the same weight, so that one copy in memory is enough."""

@@ -89,6 +89,21 @@ def test_rows_that_are_wanted_are_the_same_without_the_others(
     np.testing.assert_array_equal(finish(mtp.step(model, *rows, np.array(wanted), experts)), every[wanted])
 
 
+def test_rounded_weights_draft_nearly_the_same(
+    weights: Weights, model: Model, mtp: MtpLayer, deep_pool: BlockPool, golden: Golden
+) -> None:
+    rough = MtpLayer(weights.rounded(), model)
+    experts = LocalExperts(ExpertWeights(weights.rounded(), layers=[rough.number]))
+    hidden, following = golden["final_hidden"][0][:-1], golden["input_ids"][0][1:].astype(np.int32)
+    seq = SequenceKV(deep_pool)
+    seq.append(len(following))
+    attention = PrefillAttention(seq, model.rotations(np.arange(len(following), dtype=np.int32)))
+    logits = rough.logits(finish(rough.forward(hidden, following, attention, experts, len(following))))
+    exact = golden["mtp_logits"][0]
+    assert np.linalg.norm(logits - exact) < 0.1 * np.linalg.norm(exact)
+    assert not weights.rounds, "the model's own weights stay as they are"
+
+
 def test_a_checkpoint_without_the_layers_tensors_is_refused(copy_of_tiny: Callable[[Damage], Path]) -> None:
     weights = Weights.open(copy_of_tiny(lambda _: None))
     model = Model(weights, 1)
