@@ -255,7 +255,7 @@ class ApiServer:
             key[0] == target.resource.plural
             and target.namespace in ("", key[1])
             and labels.items() <= (obj["metadata"].get("labels") or {}).items()
-            and all(obj["spec"].get(path.removeprefix("spec.")) == value for path, value in fields.items())
+            and all(_at(obj, path) == value for path, value in fields.items())
         )
 
     def _store(self, key: Key, resource: Resource, body: Object) -> Object:
@@ -356,6 +356,12 @@ def _discovery(path: str) -> Object | None:
             for one in listed
         ]
     }
+
+
+def _at(obj: Object, path: str) -> Any:
+    """The field that a field selector names: two words with a dot."""
+    part, _, name = path.partition(".")
+    return obj.get(part, {}).get(name)
 
 
 def _merge(into: Object, body: Object) -> Object:
