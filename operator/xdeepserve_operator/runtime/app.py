@@ -103,7 +103,7 @@ async def run(settings: Settings) -> int:
             writer.forget(uid)
             memory.forget(uid)
 
-        cache = Cache(api, store, forget)
+        cache = Cache(api, store, forget, memory.turn)
         runner = await health.serve(
             settings.host,
             settings.health_port,

@@ -80,10 +80,12 @@ FOLLOWED = (resources.PODS, resources.DPGROUPS, resources.NODES)
 
 
 class Cache:
-    """Keeps the store like the cluster; ``forget(uid)`` hears what is gone."""
+    """Keeps the store like the cluster; ``forget(uid)`` hears what is gone, ``turn()`` that an audit begins."""
 
-    def __init__(self, api: KubeApi, store: Store, forget: Callable[[str], None]) -> None:
-        self._api, self._store, self._forget = api, store, forget
+    def __init__(
+        self, api: KubeApi, store: Store, forget: Callable[[str], None], turn: Callable[[], None] = lambda: None
+    ) -> None:
+        self._api, self._store, self._forget, self._turn = api, store, forget, turn
         self.synced = False
 
     def changed(self, resource: Resource, obj: Object) -> None:
@@ -129,6 +131,7 @@ class Cache:
         """Looks for missed deletions, for ever."""
         while True:
             await asyncio.sleep(AUDIT_SECONDS)
+            self._turn()
             for resource, selector in WATCHED.items():
                 try:
                     await self._audit(resource, selector)

@@ -2,11 +2,12 @@
 
 Fed by watches and by the answers of our own writes, so a reconciler reads its own writes. Invariants:
 * an object is replaced only by a higher resourceVersion, or by another uid of the same name that is newer;
-* a uid that was deleted never comes back, however late an answer arrives;
+* a uid that was deleted does not come back, however late an answer arrives;
 * ``list`` by indexed labels touches only the matches of the rarest (4 000 objects must not cost 16 million looks).
 Objects are shared, not copied: readers must not change them.
 """
 
+import time
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from typing import Any
@@ -17,7 +18,7 @@ Object = dict[str, Any]
 Key = tuple[str, str]  # (namespace, name); namespace "" for cluster-wide objects
 INDEXED_LABELS = (LABEL_GROUP, LABEL_EXECUTOR, LABEL_DEPLOYMENT, LABEL_COMPONENT)
 _NONE: Set[Key] = frozenset()
-TOMBSTONES = 20_000
+TOMBSTONE_SECONDS = 120.0  # no answer is later, and no watch repeats what was before its DELETED
 
 
 def version_of(obj: Object) -> int:
@@ -29,11 +30,16 @@ def version_of(obj: Object) -> int:
 class Store:
     """The caches of all kinds; ``on_change(kind, object)`` hears every piece of news, wherever it came from."""
 
-    def __init__(self, on_change: Callable[[str, Object], None] = lambda _kind, _obj: None) -> None:
-        self._on_change = on_change
+    def __init__(
+        self,
+        on_change: Callable[[str, Object], None] = lambda _kind, _obj: None,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._on_change, self._monotonic = on_change, monotonic
         self._objects: dict[str, dict[Key, Object]] = defaultdict(dict)
         self._index: dict[tuple[str, str, str, str], set[Key]] = defaultdict(set)
-        self._deleted: OrderedDict[str, None] = OrderedDict()
+        self._deleted: OrderedDict[str, float] = OrderedDict()  # uids, and when they were seen to be gone
 
     def get(self, kind: str, namespace: str | None, name: str) -> Object | None:
         """The object, or None."""
@@ -70,8 +76,9 @@ class Store:
     def remove(self, kind: str, obj: Object) -> bool:
         """Takes the news that this life of the object ended; False when another life holds the name."""
         uid = obj["metadata"].get("uid", "")
-        self._deleted[uid] = None
-        while len(self._deleted) > TOMBSTONES:
+        now = self._monotonic()
+        self._deleted.setdefault(uid, now)
+        while now - next(iter(self._deleted.values())) > TOMBSTONE_SECONDS:
             self._deleted.popitem(last=False)
         key = _key(obj)
         before = self._objects[kind].get(key)

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xdeepserve_operator.api.names import LABEL_COMPONENT, LABEL_DEPLOYMENT, LABEL_EXECUTOR
-from xdeepserve_operator.runtime.store import Store
+from xdeepserve_operator.runtime.store import TOMBSTONE_SECONDS, Store
 
 
 def pod(name: str, version: int, *, uid: str = "u", executor: str = "", namespace: str = "a") -> dict:
@@ -35,6 +35,16 @@ def test_a_late_answer_does_not_raise_the_dead():
     assert not store.put("Pod", pod("p", 9, uid="first"))
     assert store.get("Pod", "a", "p") is None
     assert store.put("Pod", pod("p", 10, uid="second"))
+
+
+def test_the_dead_are_remembered_as_long_as_an_answer_may_be_late():
+    now = 0.0
+    store = Store(monotonic=lambda: now)
+    for number in range(1000):
+        now += 1.0
+        store.remove("Pod", pod("p", 5, uid=str(number)))
+    assert not store.put("Pod", pod("p", 9, uid=str(number - 100)))
+    assert len(store._deleted) <= TOMBSTONE_SECONDS + 1
 
 
 def test_the_end_of_an_earlier_life_leaves_the_present_one():
