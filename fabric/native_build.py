@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 TARGETS = {
     ROOT / "fabric/xccl/_native.abi3.so": sorted((ROOT / "fabric/xccl/native").glob("*.c")),
-    ROOT / "dataplane/flowserve/model/_int8.abi3.so": [ROOT / "dataplane/flowserve/model/_int8.c"],
+    ROOT / "dataplane/flowserve/model/_native.abi3.so": sorted((ROOT / "dataplane/flowserve/model/native").glob("*.c")),
 }
 """The extension modules, each with its sources."""
 FLAGS = ("-O3", "-std=c11", "-Wall", "-Wextra", "-shared", "-fPIC", "-fvisibility=hidden", "-D_GNU_SOURCE")
@@ -45,7 +45,7 @@ def _compile(command: list[str], sources: list[Path], target: Path) -> bool:
     include = sysconfig.get_paths()["include"]
     fresh = target.with_suffix(f".{os.getpid()}")  # whoever has the old one mapped keeps it
     ran = subprocess.run(
-        [*command, *FLAGS, f"-I{include}", *map(str, sources), "-o", str(fresh)],
+        [*command, *FLAGS, f"-I{include}", *map(str, sources), "-o", str(fresh), "-lm"],
         capture_output=True,
         text=True,
         check=False,

@@ -42,8 +42,10 @@ class MtpDrafter:
             found = self._layer.logits(out).argmax(axis=1).tolist()
             for number, token in zip(live, found, strict=True):
                 guesses[number].append(token)
+            if applied == self._most:
+                break
             on = [place for place, number in enumerate(live) if runs[number].wanted > applied]
-            hidden = out[on] if on and applied < self._most else None
+            hidden = out[on] if on else None
             live, following = [live[place] for place in on], [found[place] for place in on]
             positions = [runs[n].sequence.computed + len(runs[n].chosen) + applied - 1 for n in live]
             rows, last = [runs[number].sequence.kv for number in live], np.arange(len(live))

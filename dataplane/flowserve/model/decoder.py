@@ -9,6 +9,7 @@ from flowserve.model.attention import Attention, MlaWeights
 from flowserve.model.config import ModelConfig
 from flowserve.model.experts import Experts
 from flowserve.model.functional import gated, rms_norm
+from flowserve.model.int8 import pack_experts, packed_swiglu
 from flowserve.model.linear import fill
 from flowserve.model.moe import Router
 from flowserve.model.rope import Rotations
@@ -29,8 +30,11 @@ class Mlp:
     def __init__(self, weights: Weights, module: str) -> None:
         self._gate_up = weights.linear(f"{module}.gate_proj", f"{module}.up_proj")
         self._down = weights.linear(f"{module}.down_proj")
+        self._packed = pack_experts([self._gate_up], [self._down])
 
     def __call__(self, x: FloatArray) -> FloatArray:
+        if self._packed is not None:
+            return packed_swiglu(x, np.zeros(len(x), np.intp), self._packed)
         return self._down(gated(self._gate_up(x)))
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,7 +18,7 @@ import numpy.typing as npt
 
 from flowserve.model.arrays import FloatArray, IntArray
 from flowserve.model.functional import gated
-from flowserve.model.int8 import Int8Linear
+from flowserve.model.int8 import Int8Linear, PackedExperts, pack_experts, packed_swiglu
 from flowserve.model.linear import Linear, padded
 from flowserve.model.weights import Weights, expert_name
 from xccl import Steps
@@ -74,6 +75,11 @@ class LayerExperts:
         slot_of[list(held)] = np.arange(len(held))
         return cls(slot_of, [each.gate_up for each in held.values()], [each.down for each in held.values()], inner)
 
+    @cached_property
+    def packed(self) -> PackedExperts | None:
+        """All of them in the form that needs one call a layer, if they have it."""
+        return pack_experts(self.gate_up, self.down)
+
     @property
     def held(self) -> dict[int, Expert]:
         """What `of` was given, in the order of the numbers."""
@@ -122,20 +128,22 @@ class ExpertWeights:
 
 
 def run_experts(weights: ExpertWeights, layer: int, x: FloatArray, experts: IntArray) -> FloatArray:
-    """Expert `experts[i]` on row i, for rows f32[N, H] and experts i32[N], in the order of the rows: f32[N, H].
+    """Every row of f32[T, H] through its experts, i32[T] or i32[T, K], in the order of these: f32[T or T K, H].
 
     Raises ValueError if an expert is not held here.
     """
     if not len(x):
         return np.empty_like(x)
     held = weights.layers[layer]
-    slots = held.slot_of[experts]
+    slots = held.slot_of[experts.reshape(-1)]
     if (slots < 0).any():
-        missing = sorted(set(experts[slots < 0].tolist()))
+        missing = sorted(set(experts.reshape(-1)[slots < 0].tolist()))
         raise ValueError(f"layer {layer}: experts {missing} are not held here")
+    if held.packed is not None:
+        return packed_swiglu(x, slots, held.packed)
     place, groups = _pack(slots)
     packed = np.zeros((groups[-1][1].stop, x.shape[1]), np.float32)
-    packed[place] = x
+    packed[place] = x.repeat(len(slots) // len(x), axis=0)
     gate_up = _product(packed, held.gate_up, groups)
     return _product(gated(gate_up[:, : 2 * held.inner]), held.down, groups)[place, : x.shape[1]]
 
@@ -189,6 +197,5 @@ class LocalExperts:
 
     def __call__(self, layer: int, x: FloatArray, expert_ids: IntArray, weights: FloatArray) -> Steps[FloatArray]:
         yield from ()
-        copies = x.repeat(expert_ids.shape[1], axis=0)
-        rows = run_experts(self._weights, layer, copies, expert_ids.reshape(-1))
+        rows = run_experts(self._weights, layer, x, expert_ids)
         return combine(rows.reshape(*expert_ids.shape, x.shape[1]), weights)

@@ -5,10 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from flowserve.model.arrays import FloatArray
+from flowserve.model.compiled import native
 
 
 def rms_norm(x: FloatArray, weight: FloatArray, eps: float) -> FloatArray:
-    """x / sqrt(mean(x²) + eps) · weight over the last axis of f32[T, N]."""
+    """x / sqrt(mean(x²) + eps) · weight over the last axis of f32[T, N], which is contiguous."""
+    if native is not None:
+        normed = np.empty(x.shape, np.float32)
+        native.norm(x, weight, eps, normed)
+        return normed
     power: FloatArray = np.vecdot(x, x)
     power *= 1.0 / x.shape[-1]
     power += eps

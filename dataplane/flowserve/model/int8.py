@@ -1,8 +1,8 @@
 """INT8 products: activations quantised token by token, weights channel by channel, sums exact.
 
 There are two ways to the same numbers, bit for bit, whatever rows are in a batch:
-* `PackedInt8`, compiled (`_int8.c`), where the processor has an instruction for sums of products of bytes: a step reads
-  a quarter of float32's bytes, and takes a half to a quarter of its time;
+* `PackedInt8`, compiled (`native/int8.c`), where the processor has an instruction for sums of products of bytes: a step
+  reads a quarter of float32's bytes, and takes a half to a quarter of its time;
 * `PanelInt8` in NumPy, which has no fast product of bytes. But float32 is an exact arithmetic of integers below 2^24,
   and 127 · 127 · EXACT_INNER stays below it. So weights stay bytes in memory, and are widened panel by panel into a
   scratch small enough for the cache, where the kernels of `linear.py` multiply them; longer sums are cut into pieces
@@ -14,29 +14,21 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from copy import copy
-from types import ModuleType
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from flowserve.model.arrays import FloatArray
+from flowserve.model.arrays import FloatArray, Index
+from flowserve.model.compiled import native_bytes
 from flowserve.model.linear import fill, multiply, panels_of
 
-_compiled: ModuleType | None
-try:
-    from flowserve.model import _int8 as _compiled
-except ImportError:  # there was no compiler when this was installed
-    _compiled = None
-if _compiled is not None and not _compiled.supported():
-    _compiled = None
-
-COMPILED = _compiled is not None
+COMPILED = native_bytes is not None
 Bytes = npt.NDArray[np.int8]
 Codes = npt.NDArray[Any]  # quantised activations: f32 of integers, or bytes 128 higher
 LARGEST = 127
 EXACT_INNER = 2**24 // LARGEST**2 - 16  # 1024
-_LANES, _COLUMNS = 16, 32  # of _int8.c
+_LANES, _COLUMNS = 16, 32  # of native/int8.c
 SCRATCH = 1 << 16  # weights widened at once: 256 KiB of float32
 
 
@@ -134,7 +126,7 @@ class PanelInt8(Int8Linear):
 
 
 class PackedInt8(Int8Linear):
-    """The compiled way; `_int8.c` says how the weight lies."""
+    """The compiled way; `native/int8.c` says how the weight lies."""
 
     def __init__(self, weight: Bytes, scales: FloatArray) -> None:
         outer, inner = weight.shape
@@ -159,14 +151,14 @@ class PackedInt8(Int8Linear):
         return other
 
     def quantise(self, x: FloatArray) -> tuple[Codes, FloatArray]:
-        assert _compiled is not None
+        assert native_bytes is not None
         codes, scales = np.empty((len(x), self._inner), np.uint8), np.empty(len(x), np.float32)
-        _compiled.quantise(np.ascontiguousarray(x), codes, scales)
+        native_bytes.quantise(np.ascontiguousarray(x), codes, scales)
         return codes, scales
 
     def multiply(self, codes: Codes, scales: FloatArray, out: FloatArray) -> None:
-        assert _compiled is not None
-        _compiled.product(codes, scales, self._weight, self._sums, self._scales, out)
+        assert native_bytes is not None
+        native_bytes.product(codes, scales, self._weight, self._sums, self._scales, out)
 
 
 def rounded_linear(weight: FloatArray) -> Int8Linear:
@@ -177,4 +169,22 @@ def rounded_linear(weight: FloatArray) -> Int8Linear:
 
 def int8_linear(weight: Bytes, scales: FloatArray) -> Int8Linear:
     """The projection in the faster of the two ways that there is here."""
-    return PanelInt8(weight, scales) if _compiled is None else PackedInt8(weight, scales)
+    return PackedInt8(weight, scales) if COMPILED else PanelInt8(weight, scales)
+
+
+PackedExperts = tuple[tuple[npt.NDArray[Any], ...], ...]  # of each slot: what gate and up keep, then what down does
+
+
+def pack_experts(gate_up: Sequence[object], down: Sequence[object]) -> PackedExperts | None:
+    """What `packed_swiglu` takes, if the projections of all slots are `PackedInt8`; else None."""
+    pairs = list(zip(gate_up, down, strict=True))
+    packed = [(*a.tensors, *b.tensors) for a, b in pairs if isinstance(a, PackedInt8) and isinstance(b, PackedInt8)]
+    return tuple(packed) if packed and len(packed) == len(pairs) else None
+
+
+def packed_swiglu(x: FloatArray, slots: Index, experts: PackedExperts) -> FloatArray:
+    """Row i · T / N of x f32[T, H] through the expert in `slots[i]`, int[N]: f32[N, H]. One call for all of them."""
+    assert native_bytes is not None
+    y = np.empty((len(slots), x.shape[1]), np.float32)
+    native_bytes.swiglu(np.ascontiguousarray(x), slots, experts, y)
+    return y

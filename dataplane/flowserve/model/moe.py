@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from flowserve.model.arrays import FloatArray, IntArray
+from flowserve.model.compiled import native
 from flowserve.model.config import ModelConfig
 from flowserve.model.functional import sigmoid, softmax_inplace
 from flowserve.model.int8 import Int8Linear
@@ -38,13 +39,18 @@ class Router:
 
     def __call__(self, x: FloatArray) -> tuple[IntArray, FloatArray]:
         """Experts i32[T, K], distinct in a row but in no particular order, and gates f32[T, K] of tokens f32[T, H]."""
-        affinity = self._affinity(self._weight(x))
-        experts = self._choose(affinity if self._bias is None else affinity + self._bias)
-        gates = affinity[np.arange(len(x))[:, None], experts]
+        affinity = np.ascontiguousarray(self._affinity(self._weight(x)))
+        scores = affinity if self._bias is None else affinity + self._bias
+        if native is None:
+            experts = self._choose(scores).astype(np.int32)
+            gates = affinity[np.arange(len(x))[:, None], experts]
+        else:
+            experts, gates = np.empty((len(x), self._kept), np.int32), np.empty((len(x), self._kept), np.float32)
+            native.route(affinity, scores, self._groups, self._kept_groups, self._pairs, experts, gates)
         if self._normalised:
             gates /= gates.sum(axis=1, keepdims=True) + 1e-20
         gates *= self._scale
-        return experts.astype(np.int32), gates
+        return experts, gates
 
     def _affinity(self, logits: FloatArray) -> FloatArray:
         if not self._softmax:

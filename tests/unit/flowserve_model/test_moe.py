@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowserve.model import ExpertWeights, ModelConfig, Weights, combine, run_experts
+from flowserve.model import ExpertWeights, ModelConfig, Weights, combine, int8, moe, run_experts
 from flowserve.model.functional import sigmoid
+from flowserve.model.int8 import COMPILED
 from flowserve.model.linear import Linear
 from flowserve.model.moe import Router
 from flowserve.model.weights import expert_name
@@ -78,6 +79,38 @@ def test_the_best_experts_of_the_best_groups_are_chosen(routing: tuple[ModelConf
         assert set(chosen.tolist()) == set(best.tolist())
 
 
+@given(routings())
+def test_the_interpreted_way_chooses_alike(routing: tuple[ModelConfig, np.ndarray, np.ndarray]) -> None:
+    config, logits, bias = routing
+    if len(np.unique(sigmoid(logits) + bias)) < logits.size or moe.native is None:
+        return  # ties may go either way
+    router = Router(Linear(np.eye(config.n_routed_experts, dtype=np.float32)), bias, config)
+    experts, gates = router(logits)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(moe, "native", None)
+        others, other_gates = router(logits)
+    for row in range(len(logits)):
+        found, other = experts[row].argsort(), others[row].argsort()
+        np.testing.assert_array_equal(experts[row][found], others[row][other])
+        np.testing.assert_allclose(gates[row][found], other_gates[row][other], rtol=1e-6)
+
+
+def test_the_compiled_router_checks_its_shapes() -> None:
+    if moe.native is None:
+        pytest.skip("this installation has the interpreted way only")
+    scores, experts, gates = np.zeros((2, 8), np.float32), np.zeros((2, 3), np.int32), np.zeros((2, 3), np.float32)
+    for wrong in (
+        (scores, scores[:1], 4, 2, True, experts, gates),
+        (scores, scores, 3, 2, True, experts, gates),
+        (scores, scores, 4, 5, True, experts, gates),
+        (scores, scores, 4, 1, True, experts, gates),  # two experts to choose three from
+        (scores, scores, 4, 2, True, experts, gates[:1]),
+        (scores[0], scores[0], 4, 2, True, experts, gates),
+    ):
+        with pytest.raises(ValueError, match="do not belong together"):
+            moe.native.route(*wrong)
+
+
 def one_by_one(weights: Weights, layer: int, x: np.ndarray, experts: np.ndarray) -> np.ndarray:
     rows = []
     for row, expert in zip(x.astype(np.float64), experts, strict=True):
@@ -105,6 +138,54 @@ def test_a_row_is_the_same_bit_for_bit_among_any_others(all_experts: ExpertWeigh
     for row in range(0, 100, 7):
         alone = run_experts(all_experts, 1, x[row : row + 1], experts[row : row + 1])
         np.testing.assert_array_equal(alone[0], together[row])
+
+
+@pytest.fixture(scope="module")
+def rounded_experts(weights: Weights) -> ExpertWeights:
+    """The same in INT8, as drafts have them."""
+    if not COMPILED:
+        pytest.skip("this processor, or this installation, has no fast products of bytes")
+    return ExpertWeights(weights.rounded())
+
+
+@pytest.mark.parametrize("rows", [1, 7, 64, 300])
+def test_experts_of_bytes_are_near_those_they_stand_for(
+    weights: Weights, rounded_experts: ExpertWeights, rows: int
+) -> None:
+    draw = np.random.default_rng(rows)
+    x = draw.standard_normal((rows, 64)).astype(np.float32)
+    experts = draw.zipf(1.5, rows).clip(1, 16).astype(np.int32) - 1
+    expected = one_by_one(weights, 2, x, experts)
+    found = run_experts(rounded_experts, 2, x, experts)
+    assert np.abs(found - expected).max() < 0.05 * np.abs(expected).max()
+
+
+def test_experts_of_bytes_treat_a_row_alike_bit_for_bit_among_any_others(rounded_experts: ExpertWeights) -> None:
+    draw = np.random.default_rng(4)
+    x = draw.standard_normal((100, 64)).astype(np.float32)
+    experts = draw.integers(0, 4, (100, 2), dtype=np.int32)
+    together = run_experts(rounded_experts, 1, x, experts).reshape(100, 2, 64)
+    for row in range(0, 100, 7):
+        alone = run_experts(rounded_experts, 1, x[row : row + 1], experts[row])
+        np.testing.assert_array_equal(alone, together[row])
+
+
+def test_the_compiled_experts_check_their_sizes(rounded_experts: ExpertWeights) -> None:
+    packed = rounded_experts.layers[1].packed
+    assert packed is not None
+    x, slots = np.zeros((2, 64), np.float32), np.zeros(2, np.intp)
+    native = int8.native_bytes
+    assert native is not None
+    for wrong in (
+        (x, slots[:1], packed, x.copy()),
+        (x[:, :63].copy(), slots, packed, x[:, :63].copy()),
+        (x, slots + len(packed), packed, x.copy()),
+        (x, slots - 1, packed, x.copy()),
+        (x, slots, tuple(each[:5] for each in packed), x.copy()),
+        (x, slots, tuple((*each[3:], *each[:3]) for each in packed), x.copy()),
+    ):
+        with pytest.raises(ValueError, match=r"do not belong together|no such slot|three arrays"):
+            native.swiglu(*wrong)
 
 
 def test_rows_for_experts_held_elsewhere_are_refused(weights: Weights) -> None:

@@ -6,25 +6,19 @@
  * each of 16 outputs: a token's 4 bytes, repeated, times it adds to 16 sums at once, and no sum is split over lanes. The
  * instruction takes unsigned bytes on one side, so activations lie 128 higher, and 128 times the sum of a weight's row
  * is taken off at the end. What is added to fill groups and blocks is zero in weights.
- *
- * Only the stable ABI is used (Python 3.11 and later).
  */
-#define Py_LIMITED_API 0x030b0000
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
-#include <stdint.h>
+#include "int8.h"
+
 #include <string.h>
 #if defined(__x86_64__)
 #include <immintrin.h>
-#define VNNI __attribute__((target("avx512f,avx512bw,avx512vl,avx512vnni")))
 #endif
 
-enum { LANES = 16, COLUMNS = 32, AT_ONCE = 8, BUFFERS = 6 };
+enum { AT_ONCE = 8, BUFFERS = 6 };
 
 #if defined(__x86_64__)
 
-/* One token's f32[inner] to bytes[padded], 128 higher; its scale. */
-VNNI static float quantise_row(const float *x, Py_ssize_t inner, uint8_t *codes, Py_ssize_t padded)
+VNNI float quantise_row(const float *x, Py_ssize_t inner, uint8_t *codes, Py_ssize_t padded)
 {
     __m512 most = _mm512_setzero_ps();
     for (Py_ssize_t k = 0; k < inner; k += 16) {
@@ -74,8 +68,7 @@ VNNI static inline __attribute__((always_inline)) void block(const uint8_t *code
     }
 }
 
-/* All tokens times the weight: a block is fetched once and stays in the cache for all of them. */
-VNNI static void multiply(const uint8_t *codes, const float *scales, Py_ssize_t rows, const int8_t *weight,
+VNNI void multiply(const uint8_t *codes, const float *scales, Py_ssize_t rows, const int8_t *weight,
                           const int32_t *sums, const float *steps, Py_ssize_t outer, Py_ssize_t padded, float *out,
                           Py_ssize_t stride)
 {
@@ -95,7 +88,7 @@ VNNI static void multiply(const uint8_t *codes, const float *scales, Py_ssize_t 
 
 #endif
 
-static PyObject *supported(PyObject *self, PyObject *none)
+PyObject *supported(PyObject *self, PyObject *none)
 {
     (void)self, (void)none;
 #if defined(__x86_64__)
@@ -107,32 +100,7 @@ static PyObject *supported(PyObject *self, PyObject *none)
 #endif
 }
 
-/* Contiguous buffers of all arguments, the last `writable` of them to be written; 0, or -1 with an error. */
-static int buffers(PyObject *const *args, int count, int writable, Py_buffer *views)
-{
-    for (int i = 0; i < count; i++) {
-        int flags = PyBUF_C_CONTIGUOUS | (i >= count - writable ? PyBUF_WRITABLE : 0);
-        if (PyObject_GetBuffer(args[i], views + i, flags) < 0) {
-            while (i-- > 0)
-                PyBuffer_Release(views + i);
-            return -1;
-        }
-    }
-    return 0;
-}
-
-static PyObject *finish(Py_buffer *views, int count, const char *error)
-{
-    for (int i = 0; i < count; i++)
-        PyBuffer_Release(views + i);
-    if (error != NULL) {
-        PyErr_SetString(PyExc_ValueError, error);
-        return NULL;
-    }
-    return Py_NewRef(Py_None);
-}
-
-static PyObject *quantise(PyObject *self, PyObject *const *args, Py_ssize_t count)
+PyObject *quantise(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     (void)self;
     Py_buffer views[3];
@@ -161,7 +129,7 @@ static PyObject *quantise(PyObject *self, PyObject *const *args, Py_ssize_t coun
     return finish(views, 3, error);
 }
 
-static PyObject *product(PyObject *self, PyObject *const *args, Py_ssize_t count)
+PyObject *product(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     (void)self;
     Py_buffer views[BUFFERS];
@@ -189,22 +157,4 @@ static PyObject *product(PyObject *self, PyObject *const *args, Py_ssize_t count
     error = "this processor is not supported";
 #endif
     return finish(views, BUFFERS, error);
-}
-
-static PyMethodDef methods[] = {
-    {"supported", supported, METH_NOARGS, "Whether this processor can run the rest."},
-    {"quantise", (PyCFunction)(void (*)(void))quantise, METH_FASTCALL, "quantise(x, codes, scales)"},
-    {"product", (PyCFunction)(void (*)(void))product, METH_FASTCALL, "product(codes, scales, weight, sums, steps, out)"},
-    {NULL, NULL, 0, NULL},
-};
-
-static PyModuleDef_Slot slots[] = {{0, NULL}};
-
-static struct PyModuleDef module = {
-    PyModuleDef_HEAD_INIT, "flowserve.model._int8", "Projections of bytes.", 0, methods, slots, NULL, NULL, NULL,
-};
-
-PyMODINIT_FUNC PyInit__int8(void)
-{
-    return PyModuleDef_Init(&module);
 }
