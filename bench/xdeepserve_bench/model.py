@@ -9,6 +9,7 @@ Peers are used where the Python named by XDEEPSERVE_BENCH_PYTHON (this one, if i
 import contextlib
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from xdeepserve_bench import model_checkpoint, model_drafts
+from xdeepserve_bench import model_checkpoint, model_drafts, model_pod
 from xdeepserve_bench.report import Measure, Report
 from xdeepserve_cluster.progress import Progress
 from xdeepserve_demo.assets import models
@@ -30,6 +31,7 @@ PROMPT, LONG_PROMPT = 16, 2048
 RANKS, SPREAD_BATCH = 2, 32
 DRAFTS = (1, 2)
 COPY_SHARE = 0.6
+STARTS = 5
 ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
@@ -82,6 +84,8 @@ def run(*, quick: bool) -> Report:
         report.measures.append(_ratio(f"decode, demo model, batch {batch}", "transformers", demo, batch, bar))
     with progress.step("the demo's model with MTP drafts"):
         report.measures += _drafts(trained, plan)
+    with progress.step("an engine pod with the demo's model"):
+        report.measures += _pod(trained)
     with progress.step("the demo's model in INT8"):
         report.measures += _int8(trained)
     with tempfile.TemporaryDirectory(prefix="xdeepserve-bench-") as root:
@@ -129,6 +133,15 @@ def _drafts(checkpoint: Path, plan: Plan) -> Iterator[Measure]:
         yield Measure(
             f"MTP, {drafts} drafts an iteration: share accepted", speeds[drafts].accepted, "", better="higher"
         )
+
+
+def _pod(checkpoint: Path) -> Iterator[Measure]:
+    found = model_pod.measure(checkpoint, STARTS)
+    yield Measure("engine pod, start to ready, median", statistics.median(found.ready), "s", STARTS, bar=2.0)
+    yield Measure(
+        "engine pod, memory at most, prompts at the context limit", found.memory.proportional / 1e6, "MB", bar=150
+    )
+    yield Measure("the same with shared pages as often as they are mapped", found.memory.resident / 1e6, "MB")
 
 
 def _int8(checkpoint: Path) -> Iterator[Measure]:

@@ -14,7 +14,7 @@ from flowserve.model.attention import MlaWeights
 from flowserve.model.functional import softmax_inplace
 from flowserve.model.rope import Rotations
 
-QUERY_TILE = 128
+QUERY_TILE = 64
 
 
 class PrefillAttention:
