@@ -142,6 +142,7 @@ def _pod(checkpoint: Path) -> Iterator[Measure]:
         "engine pod, memory at most, prompts at the context limit", found.memory.proportional / 1e6, "MB", bar=150
     )
     yield Measure("the same with shared pages as often as they are mapped", found.memory.resident / 1e6, "MB")
+    yield Measure("engine, longest pause for garbage, between two iterations", found.pause * 1e3, "ms")
 
 
 def _int8(checkpoint: Path) -> Iterator[Measure]:

@@ -5,7 +5,6 @@ spread over both; only their orchestrator and client is this process. Rounds go 
 """
 
 import asyncio
-import re
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -75,6 +74,5 @@ async def _seconds(processes: Fleet, prefill: Instance, decode: Instance, prompt
 
 
 async def _accepted(processes: Fleet, decode: Instance) -> float:
-    page = (await processes.call(decode.engines[0], "GET", "/metrics")).decode()
-    found = dict(re.findall(r"^(\S+?)\{.*\} (\S+)$", page, re.MULTILINE))
-    return float(found[ACCEPTED]) / max(float(found[DRAFTED]), 1.0)
+    found = await processes.figures(decode.engines[0])
+    return found[ACCEPTED] / max(found[DRAFTED], 1.0)

@@ -1,15 +1,16 @@
-"""An engine pod with the demo's model: how soon it serves after its start, and the memory that it takes at most.
+"""An engine pod with the demo's model: how soon it serves, the memory that it takes at most, and its longest pause.
 
 The pods are the quickstart's: a prefill engine and two decode engines with MTP, each with its output process. Memory is
 looked at all the time while prompts at the context limit are read, as many at once as both roles run, and while many
 short ones follow, so that KV pool and prefix cache are full. A page that processes share, as those of libraries are,
 counts in parts (PSS), so that the sum over all processes is what they take. Sums of RSS, in which such a page counts as
-often as it is mapped, are told too.
+often as it is mapped, are told too. Pauses are those that engines make between two iterations to collect garbage.
 """
 
 import asyncio
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,16 +27,18 @@ CONTEXT, TOKENS = 2048, 32
 LIMITS = Limits(max_context_tokens=CONTEXT, max_batch=8, max_ranks=2, speculative_tokens=1)
 LONG, SHORT, SHORT_PROMPT = 16, 32, 100
 PATIENCE = 120.0  # seconds
+PAUSE = "xdeepserve:longest_gc_pause_seconds"
 LOOK_SECONDS = 0.05
 POLL_SECONDS = 0.005
 
 
 @dataclass(frozen=True)
 class Pod:
-    """``ready``: seconds, one a start. ``memory``: of the largest pod, at its worst moments."""
+    """``ready``: seconds, one a start. ``memory``: of the largest pod, at its worst moments. ``pause``: seconds."""
 
     ready: list[float]
     memory: Memory
+    pause: float
 
 
 def measure(checkpoint: Path, starts: int) -> Pod:
@@ -51,11 +54,13 @@ async def _measured(directory: Path, checkpoint: Path, starts: int) -> Pod:
     async with fleet(directory, checkpoint, LIMITS, patience=PATIENCE) as processes:
         prefill = await processes.instance("p", "Prefill", 1)
         decode = await processes.instance("d", "Decode", LIMITS.max_ranks)
-        looking = asyncio.create_task(_look([*prefill.engines, *decode.engines]))
+        engines = [*prefill.engines, *decode.engines]
+        looking = asyncio.create_task(_look(engines))
         for prompt, count in ((CONTEXT - TOKENS, LONG), (SHORT_PROMPT, SHORT)):
             await asyncio.gather(*(_answer(processes, prefill, decode, prompt, seed) for seed in range(count)))
         looking.cancel()
-        return Pod(ready, await looking)
+        pauses = [(await processes.figures(engine))[PAUSE] for engine in engines]
+        return Pod(ready, await looking, max(pauses))
 
 
 async def _ready(processes: Fleet, name: str) -> float:
@@ -88,7 +93,7 @@ async def _answer(processes: Fleet, prefill: Instance, decode: Instance, prompt:
     await processes.stream(await decode.dispatch(), request)
 
 
-async def _look(engines: list[Asked]) -> Memory:
+async def _look(engines: Sequence[Asked]) -> Memory:
     """The most that any of the pods had, until it is cancelled."""
     most = Memory()
     with suppress(asyncio.CancelledError):

@@ -10,6 +10,7 @@ time the older ones are too: small heaps, since what was set aside is no part of
 from __future__ import annotations
 
 import gc
+import time
 
 YOUNG = 2000  # objects made since the last run, of those that can be part of a cycle
 OLDER_EVERY = 32
@@ -22,11 +23,14 @@ def settle() -> None:
     gc.disable()
 
 
-def tidy() -> None:
-    """Collects if there may be something to collect. Call it between two iterations, or before a rest."""
+def tidy() -> float:
+    """Collects if there may be something to collect; how many seconds that took. Call it between two iterations."""
     young, runs, _ = gc.get_count()
-    if young >= YOUNG:
-        gc.collect(2 if runs >= OLDER_EVERY else 0)
+    if young < YOUNG:
+        return 0.0
+    begun = time.perf_counter()
+    gc.collect(2 if runs >= OLDER_EVERY else 0)
+    return time.perf_counter() - begun
 
 
 def release() -> None:

@@ -1,6 +1,7 @@
 """What operator and frontend ask of engines and TE-shells, over their HTTP routes (see flowserve.wire)."""
 
 import json
+import re
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -50,6 +51,11 @@ class Client:
             return kind.model_validate_json(await self.call(program, method, path, body))
         except (aiohttp.ClientError, TimeoutError):
             return None
+
+    async def figures(self, program: Asked) -> dict[str, float]:
+        """What the metrics of an engine or TE-shell say, by name; of those with several labels, the last."""
+        page = (await self.call(program, "GET", "/metrics")).decode()
+        return {name: float(value) for name, value in re.findall(r"^(\S+?)\{.*\} (\S+)$", page, re.MULTILINE)}
 
     async def prefilled(self, where: Engine, request: GenerateRequest) -> GenerateRequest:
         """The request with a ticket for its KV, which waits on a prefill engine. Raises Refusal."""

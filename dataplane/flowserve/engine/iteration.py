@@ -23,6 +23,7 @@ class Tally:
     found: int = 0  # there
     drafted: int = 0  # by MTP, and verified
     accepted: int = 0  # of those
+    longest_pause: float = 0.0  # seconds that collecting Python's garbage took, between two iterations
 
     def count(self, advances: list[Advance]) -> None:
         """An iteration that is about to be committed."""
@@ -60,4 +61,4 @@ class Iterations:
             self.changed()  # those cancelled meanwhile have left their places to others
         for sequence in remaining:
             self.role.deliver(sequence)
-        garbage.tidy()
+        self.tally.longest_pause = max(self.tally.longest_pause, garbage.tidy())

@@ -18,6 +18,7 @@ def render(model_name: str, status: EngineStatus, tally: Tally) -> str:
         ("vllm:num_requests_waiting", "Sequences that wait for KV blocks.", status.waiting),
         ("vllm:kv_cache_usage_perc", "Share of the KV blocks in use; 1 is all.", status.kv_usage),
         ("xdeepserve:epoch", "Epoch of the membership that is followed.", status.epoch),
+        ("xdeepserve:longest_gc_pause_seconds", "Longest run of Python's garbage collector.", tally.longest_pause),
     )
     counters = (
         ("vllm:prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache.", tally.looked_up),

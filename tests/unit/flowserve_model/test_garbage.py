@@ -59,6 +59,7 @@ def collections() -> Iterator[list[float]]:
 def test_iterations_run_through_and_pauses_are_short(model: Model, local: LocalExperts, pool: BlockPool) -> None:
     sequence = SequenceKV(pool)
     finish(model.prefill(np.arange(3, 19, dtype=np.int32), 0, sequence, local))
+    told = []
     with collections() as pauses:
         for _ in range(60):
             before = len(pauses)
@@ -67,9 +68,11 @@ def test_iterations_run_through_and_pauses_are_short(model: Model, local: LocalE
             made = [Cycle() for _ in range(500)]  # as much as a request's documents
             del made
             assert len(pauses) == before, "collected during an iteration"
-            garbage.tidy()
+            told.append(garbage.tidy())
     assert pauses, "nothing was ever collected"
     assert max(pauses) < LONGEST_PAUSE
+    assert sum(each > 0 for each in told) == len(pauses)
+    assert max(told) >= max(pauses) * 0.9
 
 
 @pytest.mark.usefixtures("settled")
