@@ -1,7 +1,8 @@
 """Trains the demo model. Usage: python examples/models/train/train.py NOVELS RUN
 
 NOVELS: where Debian's package r-cran-janeaustenr was unpacked (see novels.py). RUN: a folder for checkpoints; a run
-that was interrupted goes on from its last one, and ends with the same weights.
+that was interrupted goes on from its last one, and ends with the same weights. The fingerprint of every checkpoint is
+printed: on one machine, with one version of JAX, two runs have the same ones.
 
 A run begins with the novels in short windows. The last part has longer windows, many of them conversations, and
 positions stretched by YaRN, while the learning rate falls to zero.
@@ -10,6 +11,7 @@ positions stretched by YaRN, while the learning rate falls to zero.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import time
 from collections.abc import Mapping
 from functools import partial
@@ -138,6 +140,15 @@ def load(path: Path) -> tuple[int, State]:
         return int(arrays["step"]), State(**parts)
 
 
+def fingerprint(state: State) -> str:
+    """Of all bits of a state: equal for runs that did the same."""
+    digest = hashlib.sha256()
+    for values in state:
+        for name in sorted(values):
+            digest.update(name.encode() + np.asarray(values[name]).tobytes())
+    return digest.hexdigest()[:16]
+
+
 def describe(measured: Measured) -> str:
     skew = " ".join(f"{float(load.max() / load.mean()):.1f}" for load in measured.loads.values())
     return (
@@ -150,6 +161,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("novels", type=Path)
     parser.add_argument("run", type=Path)
+    parser.add_argument("--until", type=int, default=STEPS, metavar="STEP", help="stop there (default: %(default)s)")
     arguments = parser.parse_args()
     checkpoint, shape = arguments.run / CHECKPOINT, Shape()
     tokenizer, data = read_data(arguments.novels, shape)
@@ -162,7 +174,7 @@ def main() -> None:
         f"{sum(value.size for value in state.params.values()) / 1e6:.2f} M parameters, from step {number}", flush=True
     )
     began, first = time.monotonic(), number
-    while number < STEPS:
+    while number < min(arguments.until, STEPS):
         phase = phase_of(number)
         shape = Shape(yarn=phase.yarn)
         tokens, mask = batch_of(data, number)
@@ -171,8 +183,9 @@ def main() -> None:
         if number % REPORT_EVERY == 0:
             speed = (number - first) * TOKENS / (time.monotonic() - began)
             print(f"step {number}/{STEPS}  {speed:.0f} tokens/s  {describe(measured)}", flush=True)
-        if number % CHECK_EVERY == 0 or number == STEPS:
+        if number % CHECK_EVERY == 0 or number in (arguments.until, STEPS):
             print(f"step {number}  HELD OUT  {describe(measure(shape, state, *held_out_for(data, phase)))}", flush=True)
+            print(f"step {number}  fingerprint {fingerprint(state)}", flush=True)
             save(checkpoint, number, state)
 
 
