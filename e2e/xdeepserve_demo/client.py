@@ -33,8 +33,12 @@ async def stream_chat(
     temperature: float = 0.0,
     seed: int | None = None,
     ignore_eos: bool = False,
+    into: StreamResult | None = None,
 ) -> StreamResult:
-    """Streams the answer to one user message; greedy unless told otherwise. ``session`` is reused, not closed."""
+    """Streams the answer to one user message; greedy unless told otherwise. ``session`` is reused, not closed.
+
+    ``into`` is what is returned, for those who look at it while it grows.
+    """
     document = {
         "model": model,
         "messages": [{"role": "user", "content": prompt}],
@@ -46,7 +50,7 @@ async def stream_chat(
         "ignore_eos": ignore_eos,
     }
     headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
-    stream = _Stream()
+    stream = _Stream(into or StreamResult())
     url = f"{base_url}/v1/chat/completions"
     async with nullcontext(session) if session else aiohttp.ClientSession() as http:
         try:
@@ -103,8 +107,8 @@ def _refusal(status: int, body: str) -> StreamError:
 class _Stream:
     """One answer as it arrives; the first end counts."""
 
-    def __init__(self) -> None:
-        self.result = StreamResult()
+    def __init__(self, result: StreamResult) -> None:
+        self.result = result
         self.over = False
         self._began = self._last = time.monotonic()
 

@@ -27,18 +27,26 @@ class Observer:
     name: str
     latest: Object | None = None
     transitions: list[tuple[float, str, str]] = field(default_factory=list)  # (when, Ready status, reason)
+    _failure: Exception | None = None
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def follow(self, api: KubeApi, resource: Resource, namespace: str | None) -> None:
-        """Runs until cancelled."""
+        """Runs until cancelled; what ends it otherwise is raised by whoever waits, too."""
         fields = f"metadata.name={self.name}"
-        await Reflector(api, resource, self._take, namespace=namespace, fields=fields).run()
+        try:
+            await Reflector(api, resource, self._take, namespace=namespace, fields=fields).run()
+        except Exception as error:
+            self._failure = error
+            self._changed.set()
+            raise
 
     async def until(self, test: Callable[[Object], bool], what: str, timeout: float) -> Object:
         """Waits until the object passes ``test``; TimeoutError says what was seen last."""
         try:
             async with asyncio.timeout(timeout):
                 while self.latest is None or not test(self.latest):
+                    if self._failure is not None:
+                        raise RuntimeError(f"{self.name}: nobody follows it any more") from self._failure
                     self._changed.clear()
                     await self._changed.wait()
         except TimeoutError:

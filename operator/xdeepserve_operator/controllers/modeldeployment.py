@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from xdeepserve_operator.api import names
 from xdeepserve_operator.api.v1alpha1.deployment import ModelDeploymentSpec, ModelDeploymentStatus, RoleStatus
 from xdeepserve_operator.controllers.history import History
+from xdeepserve_operator.controllers.lost import let_go
 from xdeepserve_operator.controllers.objects import NameTaken, announce, complaint, controlled_by, leaving, refuse
 from xdeepserve_operator.controllers.ports import Clock, Cluster, Object, Store
 from xdeepserve_operator.controllers.role_experts import keep_placements
@@ -67,6 +68,7 @@ class ModelDeploymentReconciler:
         await self._cluster.apply("Service", frontend_service(deployment))
         entrance = await self._cluster.apply("Deployment", frontend_deployment(deployment, spec, secret, self._image))
         pods = [view_pod(pod) for pod in self._store.list("Pod", namespace, frontend_labels(name))]
+        await let_go(self._store, self._cluster, pods)
         running = [pod for pod in pods if pod.alive and pod.ip]
         known = int(deployment.get("status", {}).get("routesEpoch", 0))
         state = await self._routes.spread(

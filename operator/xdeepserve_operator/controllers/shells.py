@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from xdeepserve_operator.api import names
+from xdeepserve_operator.controllers.lost import let_go, on_lost_server
 from xdeepserve_operator.controllers.ports import Cluster, Store
 from xdeepserve_operator.controllers.snapshot import Executor, pods_of
 from xdeepserve_operator.planner.instance import InstanceView
 from xdeepserve_operator.planner.pods import PodView
-from xdeepserve_operator.planner.servers import node_health
 from xdeepserve_operator.resources.settings import EngineImage
 from xdeepserve_operator.resources.shell import shell_pod
 
@@ -35,13 +35,11 @@ class Shells:
         answering = {view.replica for view in views if view.report is not None}
         present: set[int] = set()
         for pod in pods_of(self._store, executor):
-            lost = bool(pod.node) and node_health(self._store.get("Node", None, pod.node)).lost
             if pod.component != names.COMPONENT_SHELL:
-                if lost and pod.terminating and not pod.forced:
-                    await self._delete(pod, grace_seconds=0)
+                await let_go(self._store, self._cluster, [pod])
                 continue
             present.add(pod.replica)
-            if lost and not pod.forced and pod.replica not in answering:
+            if not pod.forced and pod.replica not in answering and on_lost_server(self._store, pod):
                 await self._delete(pod, grace_seconds=0)
             elif not pod.terminating and (pod.terminal or revisions.get(pod.replica) != pod.revision):
                 await self._delete(pod)

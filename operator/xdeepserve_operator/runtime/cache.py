@@ -135,7 +135,7 @@ class Cache:
             for resource, selector in WATCHED.items():
                 try:
                     await self._audit(resource, selector)
-                except (ApiError, aiohttp.ClientError, OSError, TimeoutError) as error:
+                except (ApiError, aiohttp.ClientError, OSError) as error:
                     logger.info("audit postponed", kind=resource.kind, error=str(error))
 
     async def _fill(self, resource: Resource, selector: str) -> None:
@@ -143,7 +143,7 @@ class Cache:
         while True:
             try:
                 items, _ = await self._api.list(resource, labels=selector)
-            except (ApiError, aiohttp.ClientError, OSError, TimeoutError) as error:
+            except (ApiError, aiohttp.ClientError, OSError) as error:
                 logger.warning("list to be repeated", kind=resource.kind, error=str(error))
                 await asyncio.sleep(backoff)
                 backoff = min(backoff * 2, LAST_BACKOFF_SECONDS)

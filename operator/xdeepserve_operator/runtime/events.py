@@ -81,6 +81,6 @@ class EventWriter:
                 continue
             try:
                 await self._api.create(EVENTS, body)
-            except (ApiError, aiohttp.ClientError, TimeoutError) as error:
+            except (ApiError, aiohttp.ClientError, OSError) as error:
                 EVENTS_DROPPED.inc()
                 logger.info("event not written", reason=body["reason"], error=str(error))

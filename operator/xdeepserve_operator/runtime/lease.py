@@ -78,7 +78,7 @@ class Lease:
                     ],
                     self._settings.namespace,
                 )
-        except (ApiError, aiohttp.ClientError, TimeoutError) as error:
+        except (ApiError, aiohttp.ClientError, OSError) as error:
             logger.info("lease not released: %s", error)
 
     async def _try(self) -> bool:
@@ -90,7 +90,7 @@ class Lease:
                     return True
         except (AlreadyExists, Conflict):
             pass
-        except (ApiError, aiohttp.ClientError, TimeoutError) as error:
+        except (ApiError, aiohttp.ClientError, OSError) as error:
             logger.warning("lease not renewed: %s", error)
         return False
 

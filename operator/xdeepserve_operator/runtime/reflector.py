@@ -72,7 +72,7 @@ class Reflector:
                         self._deliver(kind, kept)
             except Gone:
                 version = None
-            except (ApiError, aiohttp.ClientError, TimeoutError, ValueError) as error:
+            except (ApiError, aiohttp.ClientError, OSError, ValueError) as error:
                 logger.info("watch of %s interrupted: %s", self._resource.plural, error)
                 await asyncio.sleep(backoff)
                 backoff = min(backoff * 2, MAX_BACKOFF_SECONDS)

@@ -23,9 +23,9 @@ LIMITS = Limits(
 )
 
 
-def tiny_fleet(directory: Path) -> AbstractAsyncContextManager[Fleet]:
+def tiny_fleet(directory: Path, limits: Limits = LIMITS) -> AbstractAsyncContextManager[Fleet]:
     """An empty fleet."""
-    return fleet(directory, MODEL, LIMITS, memory=directory / "shm", token=TOKEN)
+    return fleet(directory, MODEL, limits, memory=directory / "shm", token=TOKEN)
 
 
 async def start(module: str, config: C, directory: Path, **environment: str) -> Program[C]:

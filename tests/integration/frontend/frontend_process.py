@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 
 import aiohttp
-from engine_fleet import LIMITS, MODEL, start
+from engine_fleet import MODEL, start
 
 from flowserve.wire import FrontendConfig, FrontendStatus, Routes, Target
 from xdeepserve_bench.engines.instance import Instance
@@ -17,9 +17,9 @@ NAME = "tiny"
 
 
 class FrontendProcess:
-    """``session`` carries the control token."""
+    """``session`` carries the control token; ``context`` is the longest that the engines take, in tokens."""
 
-    def __init__(self, directory: Path, session: aiohttp.ClientSession) -> None:
+    def __init__(self, directory: Path, session: aiohttp.ClientSession, context: int) -> None:
         self._directory = directory
         self._session = session
         self.process: asyncio.subprocess.Process | None = None
@@ -29,7 +29,7 @@ class FrontendProcess:
             deployment="chat",
             model_name=NAME,
             model_uri=MODEL.as_uri(),
-            max_context_tokens=LIMITS.max_context_tokens,
+            max_context_tokens=context,
             host=own_host(),
         )
         self.url = f"http://{self._config.host}:{self._config.api_port}"

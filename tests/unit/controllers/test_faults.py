@@ -87,6 +87,15 @@ async def test_a_lost_server_is_replaced_with_everything_on_it(chat: World) -> N
     assert node not in {pod["spec"].get("nodeName") for pod in chat.api.list("Pod", NAMESPACE)}
 
 
+async def test_an_entrance_that_is_evicted_from_a_lost_server_goes_for_good(chat: World) -> None:
+    old = next(pod for pod in chat.api.list("Pod", NAMESPACE) if "frontend" in pod["metadata"]["name"])
+    chat.hardware.lose(old["spec"]["nodeName"])
+    chat.api.end("Pod", old)  # as the taint manager does; there is no kubelet to confirm it
+    await chat.run(6)
+    await chat.settle()
+    assert old["metadata"]["uid"] not in {pod["metadata"]["uid"] for pod in chat.api.list("Pod", NAMESPACE)}
+
+
 async def test_a_shell_that_ends_is_made_again_and_serving_goes_on_under_the_same_epoch(chat: World) -> None:
     before = epoch(chat)
     chat.api.end("Pod", chat.get("Pod", "chat-decode-0-shell"))
