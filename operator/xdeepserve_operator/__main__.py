@@ -8,6 +8,7 @@ import sys
 import structlog
 
 from xdeepserve_operator.runtime.app import Settings, run
+from xdeepserve_operator.runtime.moderation import moderated_loop
 
 # Objects come and stay in tens of thousands and hold no cycles: looking for some took half the time of decoding them.
 COLLECT_AFTER = (50_000, 20, 20)
@@ -17,7 +18,8 @@ def main() -> int:
     """Runs the operator; returns the exit status."""
     log_json()
     gc.set_threshold(*COLLECT_AFTER)
-    return asyncio.run(run(Settings.from_environment()))
+    with asyncio.Runner(loop_factory=moderated_loop) as runner:
+        return runner.run(run(Settings.from_environment()))
 
 
 def log_json() -> None:

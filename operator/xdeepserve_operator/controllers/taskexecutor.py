@@ -43,7 +43,7 @@ from xdeepserve_operator.resources.shell import shell_selector
 
 STEADY_SECONDS = 1.0  # the fleet's heartbeat while all is well, or while waiting is all that can be done
 UNSETTLED_SECONDS = 0.2
-CALM_SECONDS = 60.0  # a whole pass at least this often, for the event that got lost
+CALM_SECONDS = 300.0  # a whole pass at least this often, as the audit, for the event that got lost
 WAITING_SECONDS = 5.0  # room that appears is an event; this is for the one that got lost
 _SLOW_REASONS = frozenset({"InsufficientDies", "ModelLoadFailed", "Unschedulable"})
 
