@@ -27,6 +27,7 @@ from pydantic_core import from_json
 from xdeepserve_operator.runtime.resources import Resource
 
 Object = dict[str, Any]
+USER_AGENT = "xdeepserve"  # the name in an object's managedFields, and in the API server's log
 PAGE = 500
 GULP_SECONDS = 0.02  # news that come faster one after the other than this are waited for so long
 METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
@@ -117,7 +118,10 @@ class KubeApi:
             )
         settings.connection_pool_maxsize = 64
         # The HTTP library asks the environment for proxies, but also, before every request, in a thread, for a .netrc.
-        settings.client_session_kwargs = {"trust_env": bool(getproxies())}
+        settings.client_session_kwargs = {
+            "trust_env": bool(getproxies()),
+            "headers": {"User-Agent": USER_AGENT},
+        }
         async with ApiClient(configuration=settings) as client:
             rest = client.rest_client
             session = rest.pool_manager or rest._create_pool_manager()

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+from aiohttp import web
 
 from xdeepserve_operator.runtime import kube
 from xdeepserve_operator.runtime.kube import ApiError, Conflict, Gone, KubeApi, NotFound, TooManyRequests
@@ -30,6 +31,18 @@ async def test_a_long_list_is_read_page_by_page(server: ApiServer, api: KubeApi,
     assert len(names) == 35
     assert all(set(item) == {"metadata"} for item in names)
     assert list(await api.list_metadata(DPGROUPS)) == []
+
+
+async def test_every_request_says_whose_it_is(server: ApiServer, api: KubeApi):
+    agents: list[str] = []
+
+    def note(request: web.Request) -> bool:
+        agents.append(request.headers["User-Agent"])
+        return False
+
+    server.refuse(500, note)
+    await api.create(PODS, pod("p"))
+    assert agents == ["xdeepserve"]
 
 
 async def test_a_page_that_expired_is_told_as_gone(server: ApiServer, api: KubeApi, monkeypatch):
