@@ -52,13 +52,13 @@ class Observer:
         except TimeoutError:
             seen = condition(self.latest, "Ready") if self.latest else {"reason": "Absent", "message": "no object"}
             raise TimeoutError(
-                f"{self.name}: not {what} within {timeout:.0f} s; last: {seen['reason']}: {seen.get('message', '')}"
+                f"{self.name}: not {what} within {timeout:.0f} s; last: {seen.get('reason', '')}: {seen.get('message', '')}"
             ) from None
         return self.latest
 
     def _take(self, _kind: str, obj: Object) -> None:
         ready = condition(obj, "Ready")
-        state = (ready["status"], ready["reason"])
+        state = (ready["status"], ready.get("reason", ""))  # pods give none
         if not self.transitions or self.transitions[-1][1:] != state:
             self.transitions.append((time.monotonic(), *state))
         self.latest = obj
