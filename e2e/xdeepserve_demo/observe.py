@@ -51,9 +51,8 @@ class Observer:
                     await self._changed.wait()
         except TimeoutError:
             seen = condition(self.latest, "Ready") if self.latest else {"reason": "Absent", "message": "no object"}
-            raise TimeoutError(
-                f"{self.name}: not {what} within {timeout:.0f} s; last: {seen.get('reason', '')}: {seen.get('message', '')}"
-            ) from None
+            last = f"{seen.get('reason', '')}: {seen.get('message', '')}"
+            raise TimeoutError(f"{self.name}: not {what} within {timeout:.0f} s; last: {last}") from None
         return self.latest
 
     def _take(self, _kind: str, obj: Object) -> None:
