@@ -53,12 +53,17 @@ async def has_state(instance: Instance, rank: int, state: str) -> EngineStatus:
     return await until(there, f"rank {rank} of {instance.name} is {state}")
 
 
+def at(instance: Instance, rank: int) -> DispatchReply:
+    """A rank of our choice: what the TE-shell picks depends on how soon it hears of the ones before."""
+    return DispatchReply(host=instance.engines[rank].config.host, api_port=8000, rank=rank, incarnation="x")
+
+
 @pytest.mark.parametrize("apart", [False, True], ids=["one host", "a host each"])
 async def test_a_killed_rank_costs_its_own_streams_and_no_token_of_the_others(fleet: Fleet, apart: bool) -> None:
     p = await fleet.instance("p", "Prefill", 1, apart=apart)
     d = await fleet.instance("d", "Decode", 2, apart=apart)
     requests = [await fleet.prefill(p, PROMPT, TOKENS, ignore_eos=True) for _ in range(4)]
-    streams = [Stream(fleet, await d.dispatch(), request) for request in requests]
+    streams = [Stream(fleet, at(d, number % 2), request) for number, request in enumerate(requests)]
     for stream in streams:
         await stream.moved()
 
@@ -69,7 +74,7 @@ async def test_a_killed_rank_costs_its_own_streams_and_no_token_of_the_others(fl
     assert broken.running == 2
     held = [len(stream.tokens) for stream in streams if stream.rank == 0]
     late = await fleet.prefill(p, PROMPT, TOKENS, ignore_eos=True)
-    waiting = Stream(fleet, DispatchReply(host=d.engines[0].config.host, api_port=8000, rank=0, incarnation="x"), late)
+    waiting = Stream(fleet, at(d, 0), late)
 
     await d.launch(1)
     await d.form()
@@ -89,7 +94,7 @@ async def test_a_killed_rank_costs_its_own_streams_and_no_token_of_the_others(fl
 
 async def test_an_instance_shrinks_without_losing_what_its_survivors_hold(fleet: Fleet) -> None:
     p, d = await fleet.instance("p", "Prefill", 1), await fleet.instance("d", "Decode", 2)
-    streams = [Stream(fleet, await d.dispatch(), await fleet.prefill(p, PROMPT, TOKENS, ignore_eos=True)) for _ in "ab"]
+    streams = [Stream(fleet, at(d, rank), await fleet.prefill(p, PROMPT, TOKENS, ignore_eos=True)) for rank in (0, 1)]
     for stream in streams:
         await stream.moved()
 
@@ -106,7 +111,7 @@ async def test_a_rank_that_hangs_is_lost_to_the_others_and_may_come_back(fleet: 
     limits = LIMITS.model_copy(update={"collective_timeout_seconds": 1.5})
     p = await fleet.instance("p", "Prefill", 1)
     d = await fleet.instance("d", "Decode", 2, limits)
-    streams = [Stream(fleet, await d.dispatch(), await fleet.prefill(p, PROMPT, TOKENS, ignore_eos=True)) for _ in "ab"]
+    streams = [Stream(fleet, at(d, rank), await fleet.prefill(p, PROMPT, TOKENS, ignore_eos=True)) for rank in (0, 1)]
     for stream in streams:
         await stream.moved()
 
