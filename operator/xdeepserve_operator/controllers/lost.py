@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from xdeepserve_operator.controllers.objects import delete_pod
 from xdeepserve_operator.controllers.ports import Cluster, Store
 from xdeepserve_operator.planner.pods import PodView
 from xdeepserve_operator.planner.servers import node_health
@@ -16,6 +17,4 @@ async def let_go(store: Store, cluster: Cluster, pods: Iterable[PodView]) -> Non
     """Deletes without grace those that are being deleted and would stay so until their server comes back."""
     for pod in pods:
         if pod.terminating and not pod.forced and on_lost_server(store, pod):
-            obj = store.get("Pod", pod.namespace, pod.name)
-            if obj is not None:
-                await cluster.delete("Pod", obj, grace_seconds=0)
+            await delete_pod(store, cluster, pod, grace_seconds=0)

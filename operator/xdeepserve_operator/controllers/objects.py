@@ -7,9 +7,11 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
-from xdeepserve_operator.controllers.ports import Cluster, Object
+from xdeepserve_operator.controllers.ports import Cluster, Object, Store
 from xdeepserve_operator.planner.conditions import READY, condition_for, find_condition
+from xdeepserve_operator.planner.pods import PodView
 from xdeepserve_operator.planner.readiness import Verdict
+from xdeepserve_operator.planner.warm import Idle
 
 A = TypeVar("A")
 _ON_THE_WAY = frozenset({"Starting", "Unschedulable", "Joining", "RoutesPending"})  # the scheduler tells of its own
@@ -70,6 +72,13 @@ async def refuse(cluster: Cluster, kind: str, obj: Object, error: ValueError, no
     ready = condition_for(obj, READY, False, verdict.reason, verdict.message, now)
     await cluster.update_status(kind, obj, {**status, "conditions": [ready, *others]})
     return None if isinstance(error, ValidationError) else REFUSED_SECONDS
+
+
+async def delete_pod(store: Store, cluster: Cluster, pod: PodView | Idle, grace_seconds: int | None = None) -> None:
+    """Deletes a pod that was seen, if it is still there."""
+    obj = store.get("Pod", pod.namespace, pod.name)
+    if obj is not None:
+        await cluster.delete("Pod", obj, grace_seconds=grace_seconds)
 
 
 async def together(work: Callable[[A], Awaitable[object]], items: Iterable[A]) -> None:

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from xdeepserve_operator.api import names
 from xdeepserve_operator.controllers.lost import let_go, on_lost_server
+from xdeepserve_operator.controllers.objects import delete_pod
 from xdeepserve_operator.controllers.ports import Cluster, Store
 from xdeepserve_operator.controllers.snapshot import Executor, pods_of
 from xdeepserve_operator.planner.instance import InstanceView
@@ -34,15 +35,16 @@ class Shells:
         revisions = {view.replica: view.revision for view in views if view.holds_dies}
         answering = {view.replica for view in views if view.report is not None}
         present: set[int] = set()
-        for pod in pods_of(self._store, executor):
+        pods = pods_of(self._store, executor)
+        await let_go(self._store, self._cluster, (pod for pod in pods if pod.component != names.COMPONENT_SHELL))
+        for pod in pods:
             if pod.component != names.COMPONENT_SHELL:
-                await let_go(self._store, self._cluster, [pod])
                 continue
             present.add(pod.replica)
             if not pod.forced and pod.replica not in answering and on_lost_server(self._store, pod):
-                await self._delete(pod, grace_seconds=0)
+                await delete_pod(self._store, self._cluster, pod, grace_seconds=0)
             elif not pod.terminating and (pod.terminal or revisions.get(pod.replica) != pod.revision):
-                await self._delete(pod)
+                await delete_pod(self._store, self._cluster, pod)
         for replica in sorted(revisions.keys() - present):
             revision = revisions[replica]
             template = executor.template(revision)
@@ -50,8 +52,3 @@ class Shells:
                 image = replace(self._image, name=template.image)
                 body = shell_pod(executor.obj, replica, revision, executor.token_secret, image)
                 await self._cluster.create("Pod", body)
-
-    async def _delete(self, pod: PodView, grace_seconds: int | None = None) -> None:
-        obj = self._store.get("Pod", pod.namespace, pod.name)
-        if obj is not None:
-            await self._cluster.delete("Pod", obj, grace_seconds=grace_seconds)

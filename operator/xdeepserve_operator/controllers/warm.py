@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from xdeepserve_operator.api import names
-from xdeepserve_operator.controllers.objects import label
+from xdeepserve_operator.controllers.objects import delete_pod, label
 from xdeepserve_operator.controllers.ports import Cluster, Engines, Object, Store
 from xdeepserve_operator.controllers.snapshot import Executor, groups_of, pods_of, servers_of
 from xdeepserve_operator.planner import warm
@@ -19,7 +19,6 @@ from xdeepserve_operator.planner.executorstatus import lacks_dies
 from xdeepserve_operator.planner.groups import view_group
 from xdeepserve_operator.planner.packing import Block
 from xdeepserve_operator.planner.placement import Request, Shortfall, place, take
-from xdeepserve_operator.planner.pods import PodView
 from xdeepserve_operator.resources import children
 from xdeepserve_operator.resources.revision import Template
 from xdeepserve_operator.resources.settings import EngineImage
@@ -49,7 +48,7 @@ class WarmEngines:
         token = await self._cluster.token(executor.namespace, executor.token_secret, executor.obj)
         config = assignment(executor.obj, template.spec, group, pod.ip, self.donor(executor, group))
         if not await self._engines.put_assignment(pod.ip, token, config):
-            await _delete(self._store, self._cluster, pod, HURRIED_GRACE_SECONDS)
+            await delete_pod(self._store, self._cluster, pod, HURRIED_GRACE_SECONDS)
             return False
         body = self._body(executor, template, revision, pod.name, pod.node)
         await self._cluster.apply("Pod", adopted(body, executor.obj, group))
@@ -66,7 +65,7 @@ class WarmEngines:
         pods = pods_of(self._store, executor)
         target, wanted = executor.goal.target, executor.spec.warm
         for pod in warm.superfluous(pods, target, wanted):
-            await _delete(self._store, self._cluster, pod)
+            await delete_pod(self._store, self._cluster, pod)
         present = sum(pod.component == names.COMPONENT_WARM and pod.alive and pod.revision == target for pod in pods)
         template = executor.template(target)
         if present < wanted and template is not None and is_true(executor.obj, READY) and not self._hungry(executor):
@@ -109,10 +108,4 @@ class WarmEngines:
 async def give_way(store: Store, cluster: Cluster, engines: Iterable[warm.Idle]) -> None:
     """Deletes warm engines whose dies somebody needs (see planner.warm)."""
     for engine in engines:
-        await _delete(store, cluster, engine, HURRIED_GRACE_SECONDS)
-
-
-async def _delete(store: Store, cluster: Cluster, pod: PodView | warm.Idle, grace_seconds: int | None = None) -> None:
-    obj = store.get("Pod", pod.namespace, pod.name)
-    if obj is not None:
-        await cluster.delete("Pod", obj, grace_seconds=grace_seconds)
+        await delete_pod(store, cluster, engine, HURRIED_GRACE_SECONDS)
