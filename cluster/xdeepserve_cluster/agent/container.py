@@ -19,11 +19,10 @@ from xdeepserve_cluster.agent.looks import look_of
 from xdeepserve_cluster.agent.podspec import ConfigError, Launch
 from xdeepserve_cluster.agent.probes import Counter, Look, timing, watch
 from xdeepserve_cluster.agent.process import ContainerProcess
-from xdeepserve_cluster.agent.retries import UNREACHABLE
 from xdeepserve_cluster.agent.sandbox import Sandbox
 from xdeepserve_cluster.agent.service_account import write_kubeconfig
 from xdeepserve_operator.api.names import die_name
-from xdeepserve_operator.runtime.kube import ApiError, Object
+from xdeepserve_operator.runtime.kube import UNREACHABLE, ApiError, Object
 
 CANNOT_START = 128  # exit code of a container whose command cannot be executed
 RETRY_FIRST_S, RETRY_LAST_S = 0.5, 10.0

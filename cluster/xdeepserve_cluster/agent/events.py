@@ -7,8 +7,7 @@ import logging
 
 from xdeepserve_cluster.agent.host import Host
 from xdeepserve_cluster.agent.moments import rfc3339
-from xdeepserve_cluster.agent.retries import UNREACHABLE
-from xdeepserve_operator.runtime.kube import ApiError, Object
+from xdeepserve_operator.runtime.kube import UNREACHABLE, ApiError, Object
 from xdeepserve_operator.runtime.resources import EVENTS
 
 logger = logging.getLogger(__name__)

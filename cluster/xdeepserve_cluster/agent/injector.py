@@ -22,10 +22,10 @@ from xdeepserve_cluster.agent.faults import Strike, Tenant, choose, health_of, n
 from xdeepserve_cluster.agent.host import Host
 from xdeepserve_cluster.agent.moments import parse_rfc3339, rfc3339_micro
 from xdeepserve_cluster.agent.pod import PodWorker
-from xdeepserve_cluster.agent.retries import UNREACHABLE, insist
+from xdeepserve_cluster.agent.retries import insist
 from xdeepserve_operator.api.names import AGENT_FIELD_MANAGER
 from xdeepserve_operator.api.v1alpha1.fault import FaultInjectionSpec
-from xdeepserve_operator.runtime.kube import ApiError, Object
+from xdeepserve_operator.runtime.kube import UNREACHABLE, ApiError, Object
 from xdeepserve_operator.runtime.reflector import Key, key_of
 from xdeepserve_operator.runtime.resources import FAULTINJECTIONS, SUPERPODS
 

@@ -7,8 +7,7 @@ import logging
 
 from xdeepserve_cluster.agent.host import Host
 from xdeepserve_cluster.agent.moments import rfc3339_micro
-from xdeepserve_cluster.agent.retries import UNREACHABLE
-from xdeepserve_operator.runtime.kube import ApiError, NotFound, Object
+from xdeepserve_operator.runtime.kube import UNREACHABLE, ApiError, NotFound, Object
 from xdeepserve_operator.runtime.resources import LEASES
 
 logger = logging.getLogger(__name__)

@@ -23,12 +23,12 @@ from xdeepserve_cluster.agent.lifecycle import Record, init_policy
 from xdeepserve_cluster.agent.logs import ContainerLogs
 from xdeepserve_cluster.agent.podspec import ConfigError
 from xdeepserve_cluster.agent.publisher import StatusPublisher
-from xdeepserve_cluster.agent.retries import UNREACHABLE, insist
+from xdeepserve_cluster.agent.retries import insist
 from xdeepserve_cluster.agent.sandbox import Sandbox, remove_directory
 from xdeepserve_cluster.agent.servers import HOST_IP
 from xdeepserve_cluster.agent.status import PodFacts, restored
 from xdeepserve_operator.api import names
-from xdeepserve_operator.runtime.kube import ApiError, Object
+from xdeepserve_operator.runtime.kube import UNREACHABLE, ApiError, Object
 from xdeepserve_operator.runtime.resources import PODS
 
 logger = logging.getLogger(__name__)

@@ -6,13 +6,10 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-import aiohttp
-
-from xdeepserve_operator.runtime.kube import AlreadyExists, ApiError, Conflict, NotFound
+from xdeepserve_operator.runtime.kube import UNREACHABLE, AlreadyExists, ApiError, Conflict, NotFound
 
 logger = logging.getLogger(__name__)
 FIRST_WAIT_S, LAST_WAIT_S = 0.1, 5.0
-UNREACHABLE = (aiohttp.ClientError, TimeoutError, OSError)
 
 
 def _passing(error: Exception) -> bool:

@@ -9,12 +9,11 @@ import asyncio
 from collections.abc import Callable, Iterable
 from functools import partial
 
-import aiohttp
 import structlog
 
 from xdeepserve_operator.api.names import LABEL_MANAGED_BY, MANAGED_BY, RESOURCE_DIE
 from xdeepserve_operator.runtime import resources
-from xdeepserve_operator.runtime.kube import ApiError, KubeApi, Object
+from xdeepserve_operator.runtime.kube import UNREACHABLE, ApiError, KubeApi, Object
 from xdeepserve_operator.runtime.reflector import Reflector
 from xdeepserve_operator.runtime.resources import Resource
 from xdeepserve_operator.runtime.store import Store
@@ -135,7 +134,7 @@ class Cache:
             for resource, selector in WATCHED.items():
                 try:
                     await self._audit(resource, selector)
-                except (ApiError, aiohttp.ClientError, OSError) as error:
+                except (ApiError, *UNREACHABLE) as error:
                     logger.info("audit postponed", kind=resource.kind, error=str(error))
 
     async def _fill(self, resource: Resource, selector: str) -> None:
@@ -143,7 +142,7 @@ class Cache:
         while True:
             try:
                 items, _ = await self._api.list(resource, labels=selector)
-            except (ApiError, aiohttp.ClientError, OSError) as error:
+            except (ApiError, *UNREACHABLE) as error:
                 logger.warning("list to be repeated", kind=resource.kind, error=str(error))
                 await asyncio.sleep(backoff)
                 backoff = min(backoff * 2, LAST_BACKOFF_SECONDS)

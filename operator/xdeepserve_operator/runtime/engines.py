@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from flowserve.wire import EngineConfig, FrontendStatus, Membership, Roster, Routes, ShellStatus, WireModel
 from xdeepserve_operator.api.names import PORT_CONTROL
+from xdeepserve_operator.runtime.kube import UNREACHABLE
 
 logger = logging.getLogger(__name__)
 REMEMBERED_SECONDS = 30.0
@@ -56,7 +57,7 @@ class EngineClient:
                 if reply.status != 200:
                     return None
                 status = ShellStatus.model_validate_json(await _bounded(reply))
-        except (aiohttp.ClientError, TimeoutError, ValidationError, OSError) as error:
+        except (*UNREACHABLE, ValidationError) as error:
             logger.debug("no status from %s: %s", host, error)
             return None
         return self._remember(host, reply.headers.get("ETag", ""), status)
@@ -105,7 +106,7 @@ class EngineClient:
         try:
             async with self._session.get(self._url(host, path), headers=_bearer(token), timeout=TIMEOUT) as reply:
                 return await _bounded(reply) if reply.status == 200 else None
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        except UNREACHABLE as error:
             logger.debug("no answer from %s to %s: %s", host, path, error)
             return None
 
@@ -114,7 +115,7 @@ class EngineClient:
         try:
             async with self._session.delete(self._url(host, path), headers=_bearer(token), timeout=TIMEOUT) as reply:
                 return reply.status < 400
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        except UNREACHABLE as error:
             logger.debug("%s not deleted at %s: %s", path, host, error)
             return False
 
@@ -127,7 +128,7 @@ class EngineClient:
                 if reply.status >= 400:
                     logger.info("%s refused %s: %s %s", host, path, reply.status, (await _bounded(reply))[:300])
                 return reply.status < 400
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        except UNREACHABLE as error:
             logger.debug("%s not sent to %s: %s", path, host, error)
             return False
 

@@ -11,11 +11,10 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from uuid import uuid4
 
-import aiohttp
 import structlog
 
 from xdeepserve_operator.api.names import FIELD_MANAGER
-from xdeepserve_operator.runtime.kube import ApiError, KubeApi, Object
+from xdeepserve_operator.runtime.kube import UNREACHABLE, ApiError, KubeApi, Object
 from xdeepserve_operator.runtime.metrics import EVENTS_DROPPED
 from xdeepserve_operator.runtime.resources import EVENTS
 
@@ -81,6 +80,6 @@ class EventWriter:
                 continue
             try:
                 await self._api.create(EVENTS, body)
-            except (ApiError, aiohttp.ClientError, OSError) as error:
+            except (ApiError, *UNREACHABLE) as error:
                 EVENTS_DROPPED.inc()
                 logger.info("event not written", reason=body["reason"], error=str(error))

@@ -27,6 +27,7 @@ from pydantic_core import from_json
 from xdeepserve_operator.runtime.resources import Resource
 
 Object = dict[str, Any]
+UNREACHABLE = (aiohttp.ClientError, OSError)  # no answer; a TimeoutError is an OSError
 USER_AGENT = "xdeepserve"  # the name in an object's managedFields, and in the API server's log
 PAGE = 500
 GULP_SECONDS = 0.02  # news that come faster one after the other than this are waited for so long

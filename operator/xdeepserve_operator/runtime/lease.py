@@ -15,9 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-import aiohttp
-
-from xdeepserve_operator.runtime.kube import AlreadyExists, ApiError, Conflict, KubeApi, NotFound, Object
+from xdeepserve_operator.runtime.kube import UNREACHABLE, AlreadyExists, ApiError, Conflict, KubeApi, NotFound, Object
 from xdeepserve_operator.runtime.resources import LEASES
 
 logger = logging.getLogger(__name__)
@@ -78,7 +76,7 @@ class Lease:
                     ],
                     self._settings.namespace,
                 )
-        except (ApiError, aiohttp.ClientError, OSError) as error:
+        except (ApiError, *UNREACHABLE) as error:
             logger.info("lease not released: %s", error)
 
     async def _try(self) -> bool:
@@ -90,7 +88,7 @@ class Lease:
                     return True
         except (AlreadyExists, Conflict):
             pass
-        except (ApiError, aiohttp.ClientError, OSError) as error:
+        except (ApiError, *UNREACHABLE) as error:
             logger.warning("lease not renewed: %s", error)
         return False
 

@@ -11,9 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-import aiohttp
-
-from xdeepserve_operator.runtime.kube import ApiError, Gone, KubeApi, Object
+from xdeepserve_operator.runtime.kube import UNREACHABLE, ApiError, Gone, KubeApi, Object
 from xdeepserve_operator.runtime.resources import Resource
 
 logger = logging.getLogger(__name__)
@@ -72,7 +70,7 @@ class Reflector:
                         self._deliver(kind, kept)
             except Gone:
                 version = None
-            except (ApiError, aiohttp.ClientError, OSError, ValueError) as error:
+            except (ApiError, *UNREACHABLE, ValueError) as error:
                 logger.info("watch of %s interrupted: %s", self._resource.plural, error)
                 await asyncio.sleep(backoff)
                 backoff = min(backoff * 2, MAX_BACKOFF_SECONDS)
