@@ -45,7 +45,7 @@ def _compile(command: list[str], sources: list[Path], target: Path) -> bool:
     include = sysconfig.get_paths()["include"]
     fresh = target.with_suffix(f".{os.getpid()}")  # whoever has the old one mapped keeps it
     ran = subprocess.run(
-        [*command, *FLAGS, f"-I{include}", *map(str, sources), "-o", str(fresh), "-lm"],
+        [*command, *FLAGS, f"-I{include}", f"-I{ROOT / 'fabric'}", *map(str, sources), "-o", str(fresh), "-lm"],
         capture_output=True,
         text=True,
         check=False,

@@ -1,14 +1,8 @@
-/* What the parts of xccl._native share as parts of an extension module: arguments, and what each part offers.
- *
- * Only the stable ABI is used (Python 3.11 and later).
- */
+/* What the parts of xccl._native share as parts of an extension module: arguments, and what each part offers. */
 #ifndef XCCL_EXTENSION_H
 #define XCCL_EXTENSION_H
 
-#define Py_LIMITED_API 0x030b0000
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
-#include <stdint.h>
+#include "native_extension.h"
 
 /* words.c */
 extern PyType_Spec words_spec;
@@ -19,14 +13,6 @@ enum { DECLINED = -3, PARTIAL = -2, UNACKNOWLEDGED = -1 };
 
 /* sum.c */
 PyObject *weighted_sum(PyObject *self, PyObject *const *args, Py_ssize_t count);
-
-static inline int count_is(const char *name, Py_ssize_t given, Py_ssize_t wanted)
-{
-    if (given == wanted)
-        return 1;
-    PyErr_Format(PyExc_TypeError, "%s takes %zd arguments, %zd given", name, wanted, given);
-    return 0;
-}
 
 static inline int as_word(PyObject *number, uint64_t *value)
 {

@@ -114,7 +114,13 @@ def test_the_compiled_words_are_atomics_on_arm(tmp_path: Path) -> None:
     source = Path(str(atomics.__file__)).with_name("native") / "words.c"
     assembly = tmp_path / "native.s"
     command = [sys.executable, "-m", "ziglang", "cc", "-target", "aarch64-linux-gnu", "-O2", "-S", "-o", assembly]
-    command += [f"-I{sysconfig.get_paths()['include']}", "-D_GNU_SOURCE", "-mcpu=generic+lse", source]
+    command += [
+        f"-I{sysconfig.get_paths()['include']}",
+        f"-I{source.parents[2]}",
+        "-D_GNU_SOURCE",
+        "-mcpu=generic+lse",
+        source,
+    ]
     subprocess.run(command, check=True, capture_output=True, timeout=120)
     instructions = set(re.findall(r"^\s+(stlr|ldar|ldapr|ldaddal)\b", assembly.read_text(), re.MULTILINE))
     assert {"stlr", "ldaddal"} < instructions

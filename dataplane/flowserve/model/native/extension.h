@@ -1,14 +1,8 @@
-/* What the parts of flowserve.model._native share: buffers of NumPy's arrays, and what each part offers.
- *
- * Only the stable ABI is used (Python 3.11 and later).
- */
+/* What the parts of flowserve.model._native share: buffers of NumPy's arrays, and what each part offers. */
 #ifndef FLOWSERVE_MODEL_EXTENSION_H
 #define FLOWSERVE_MODEL_EXTENSION_H
 
-#define Py_LIMITED_API 0x030b0000
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
-#include <stdint.h>
+#include "native_extension.h"
 
 /* int8.c */
 PyObject *supported(PyObject *self, PyObject *none);
@@ -21,14 +15,6 @@ PyObject *swiglu(PyObject *self, PyObject *const *args, Py_ssize_t count);
 /* rows.c */
 PyObject *norm(PyObject *self, PyObject *const *args, Py_ssize_t count);
 PyObject *route(PyObject *self, PyObject *const *args, Py_ssize_t count);
-
-static inline int count_is(const char *name, Py_ssize_t given, Py_ssize_t wanted)
-{
-    if (given == wanted)
-        return 1;
-    PyErr_Format(PyExc_TypeError, "%s takes %zd arguments, %zd given", name, wanted, given);
-    return 0;
-}
 
 /* Contiguous buffers of all arguments, the last `writable` of them to be written; 0, or -1 with an error. */
 static inline int buffers(PyObject *const *args, int count, int writable, Py_buffer *views)
