@@ -1,7 +1,8 @@
 """An event loop that lets news gather in a flood, as network cards do: one wake-up for several, not one each.
 
 What comes after a silence is heard at once. What comes within a moment of the last news waits for so long, and what
-arrives meanwhile is heard with it: every wake-up costs more than most of the news it is for.
+arrives meanwhile is heard with it: every wake-up costs more than most of the news it is for. Watches, whose news can
+wait longer, gather them further on top of that (`kube.gulps`); answers to requests cannot.
 """
 
 import asyncio
