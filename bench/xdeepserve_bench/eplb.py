@@ -9,7 +9,10 @@ import statistics
 
 import numpy as np
 
-from eplb import BUDGETS, Cluster, Options, Placement, Plan, balance, plan
+from eplb import Cluster, Placement, balance
+from eplb.plan import Plan, plan
+from eplb.policies import Options
+from eplb.search import BUDGETS
 from eplb.traces.generate import RECIPES, Trace, generate
 from xdeepserve_bench import eplb_bars as bars
 from xdeepserve_bench import eplb_live

@@ -10,8 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from eplb import EMPTY, Budget, Cluster, LoadWindow, Options, Placement, Unplannable, balance, plan
-from eplb.search import Rounds
+from eplb import EMPTY, Cluster, LoadWindow, Placement, Unplannable, balance
+from eplb.plan import plan
+from eplb.policies import Options
+from eplb.search import Budget, Rounds
 
 NAMES = ("search", "search", "incremental", "greedy", "activated")
 LAYERS = 20  # of a case: each a random input of its own

@@ -8,7 +8,10 @@ import subprocess
 import sys
 import time
 
-from eplb import BUDGETS, Cluster, Options, plan
+from eplb import Cluster
+from eplb.plan import plan
+from eplb.policies import Options
+from eplb.search import BUDGETS
 from eplb.traces.generate import generate
 
 

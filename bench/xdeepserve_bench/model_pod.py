@@ -21,14 +21,15 @@ from flowserve.wire import Limits
 from xdeepserve_bench.engines.client import Asked
 from xdeepserve_bench.engines.fleet import Fleet, fleet
 from xdeepserve_bench.engines.instance import Instance
-from xdeepserve_bench.processes import Memory, family, memory
+from xdeepserve_bench.memory import Memory, memory
+from xdeepserve_bench.processes import family
 
 CONTEXT, TOKENS = 2048, 32
 LIMITS = Limits(max_context_tokens=CONTEXT, max_batch=8, max_ranks=2, speculative_tokens=1)
 LONG, SHORT, SHORT_PROMPT = 16, 32, 100
 PATIENCE = 120.0  # seconds
 PAUSE = "xdeepserve:longest_gc_pause_seconds"
-LOOK_SECONDS = 0.05
+LOOK_SECONDS = 0.2
 POLL_SECONDS = 0.005
 
 
@@ -99,7 +100,6 @@ async def _look(engines: Sequence[Asked]) -> Memory:
     with suppress(asyncio.CancelledError):
         while True:
             for engine in engines:
-                pod = sum((memory(pid) for pid in family(engine.process.pid)), Memory())
-                most = Memory(max(most.proportional, pod.proportional), max(most.resident, pod.resident))
+                most = most.most(memory(family(engine.process.pid)))
             await asyncio.sleep(LOOK_SECONDS)
     return most

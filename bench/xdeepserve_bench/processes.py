@@ -31,27 +31,6 @@ def cost(pid: int) -> Cost:
     return Cost(0 if process is None else resident_bytes(process), (int(stat[11]) + int(stat[12])) / _TICKS)
 
 
-@dataclass(frozen=True)
-class Memory:
-    """In bytes, of one process or the sum of several; ``proportional``: of a page that n processes share, its n-th."""
-
-    proportional: int = 0
-    resident: int = 0
-
-    def __add__(self, other: "Memory") -> "Memory":
-        return Memory(self.proportional + other.proportional, self.resident + other.resident)
-
-
-def memory(pid: int) -> Memory:
-    """Of one process; nothing when it is gone. It costs the process a millisecond."""
-    try:
-        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
-    except OSError:
-        return Memory()
-    kibibytes = {name: int(rest.split()[0]) for name, _, rest in (line.partition(":") for line in lines)}
-    return Memory(1024 * kibibytes["Pss"], 1024 * kibibytes["Rss"])
-
-
 def children() -> dict[int, list[int]]:
     """Direct children of every process."""
     found: dict[int, list[int]] = defaultdict(list)

@@ -1,8 +1,9 @@
 """Expert load balancing: pure functions from load to placement.
 
 ``load`` what experts had to do · ``cluster`` what they must fit into · ``placement`` where they are · ``balance`` what
-that means for the barrier · ``plan`` a better placement, its gain and its cost · ``replica_map`` which copy a token
-takes · ``traces`` recordings of SGLang and Megatron, and made-up ones.
+that means for the barrier · ``replica_map`` which copy a token takes · ``plan`` a better placement, its gain and its
+cost · ``traces`` recordings of SGLang and Megatron, and made-up ones. The last two are imported from their modules by
+those who plan: an engine, which only counts and follows, does without the search and what it needs.
 """
 
 from eplb.balance import Balance, balance
@@ -11,26 +12,18 @@ from eplb.cost import Cost, Link
 from eplb.errors import Unplannable
 from eplb.load import LoadCounter, LoadWindow
 from eplb.placement import EMPTY, Placement
-from eplb.plan import Plan, plan
-from eplb.policies import Options
 from eplb.replica_map import ReplicaMap
-from eplb.search import BUDGETS, Budget
 
 __all__ = [
-    "BUDGETS",
     "EMPTY",
     "Balance",
-    "Budget",
     "Cluster",
     "Cost",
     "Link",
     "LoadCounter",
     "LoadWindow",
-    "Options",
     "Placement",
-    "Plan",
     "ReplicaMap",
     "Unplannable",
     "balance",
-    "plan",
 ]

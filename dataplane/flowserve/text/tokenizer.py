@@ -9,8 +9,6 @@ from __future__ import annotations
 from functools import cached_property
 from pathlib import Path
 
-import tokenizers
-
 from flowserve.text import byte_level
 from flowserve.text.errors import TextError
 from flowserve.text.settings import FILE, read_settings
@@ -21,6 +19,8 @@ class Tokenizer:
 
     def __init__(self, directory: Path) -> None:
         """Raises TextError if tokenizer.json or tokenizer_config.json is missing, damaged or of another kind."""
+        import tokenizers  # here: a prefill engine makes no text, and does without the library's megabytes
+
         path = directory / "tokenizer.json"
         try:
             self._tokenizer = tokenizers.Tokenizer.from_file(str(path))

@@ -8,8 +8,11 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from eplb import BUDGETS, Balance, Budget, Cluster, LoadWindow, Options, Placement, Unplannable, balance, plan
+from eplb import Balance, Cluster, LoadWindow, Placement, Unplannable, balance
 from eplb.balance import npu_shares
+from eplb.plan import plan
+from eplb.policies import Options
+from eplb.search import BUDGETS, Budget
 from eplb.traces.files import write_load
 from xdeepserve_cli.access import Context, Kubeconfig, Namespace
 from xdeepserve_cli.eplb import inputs, live, outputs, tables

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.table import Table
 
-from eplb import Balance, Plan
+from eplb import Balance
 from eplb.load import LoadWindow
+from eplb.plan import Plan
 
 
 def console() -> Console:

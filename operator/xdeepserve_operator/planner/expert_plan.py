@@ -9,7 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from eplb import BUDGETS, EMPTY, Cluster, LoadWindow, Options, Placement, Plan, Unplannable, plan
+from eplb import EMPTY, Cluster, LoadWindow, Placement, Unplannable
+from eplb.plan import Plan, plan
+from eplb.policies import Options
+from eplb.search import BUDGETS
 from flowserve.wire_experts import MAX_SLOTS, ExpertSlice, ExpertTable
 from xdeepserve_operator.api.v1alpha1.experts import ExpertPlacementSpec
 from xdeepserve_operator.planner.expert_map import NoPlan, Slots

@@ -5,7 +5,10 @@ import itertools
 import numpy as np
 import pytest
 
-from eplb import BUDGETS, EMPTY, Cluster, LoadWindow, Options, Placement, Unplannable, balance, plan
+from eplb import EMPTY, Cluster, LoadWindow, Placement, Unplannable, balance
+from eplb.plan import plan
+from eplb.policies import Options
+from eplb.search import BUDGETS
 from eplb.traces.generate import generate
 
 SMALL = Cluster(4, 5)

@@ -5,7 +5,9 @@ from importlib.metadata import EntryPoint, EntryPoints
 import numpy as np
 import pytest
 
-from eplb import Cluster, LoadWindow, Options, Placement, Unplannable, balance, plan, policies
+from eplb import Cluster, LoadWindow, Placement, Unplannable, balance, policies
+from eplb.plan import plan
+from eplb.policies import Options
 from eplb.problem import Problem, Slots
 from eplb.traces.generate import generate
 
