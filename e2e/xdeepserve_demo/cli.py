@@ -64,9 +64,14 @@ def install(
 ) -> None:
     """Install the operator's charts (CRDs, then operator) with Helm."""
     from xdeepserve_cluster import controlplane
+    from xdeepserve_cluster.progress import Progress
     from xdeepserve_demo.install import install as install_charts
     from xdeepserve_demo.tools import Tools
 
     with explained():
-        cluster = controlplane.get(name)
-        asyncio.run(install_charts(Tools(cluster.tools, kubeconfig or cluster.kubeconfig)))
+        if kubeconfig is None:
+            cluster = controlplane.get(name)
+            asyncio.run(install_charts(Tools(cluster.tools, cluster.kubeconfig)))
+        else:
+            with Tools.borrowed(kubeconfig, Progress()) as tools:
+                asyncio.run(install_charts(tools))
