@@ -9,11 +9,11 @@ import typer
 
 NAMES = ("quickstart", "model", "control-plane", "eplb", "xccl", "start-up", "rollout")
 
-Quick = Annotated[bool, typer.Option(help="Fewer runs, for a first impression.")]
+Quick = Annotated[bool, typer.Option("--quick", help="Fewer runs, for a first impression.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Plot = Annotated[Path | None, typer.Option(help="Draw latency against size into this image (xccl).")]
 
-app = typer.Typer(add_completion=False)
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 
 @app.command()

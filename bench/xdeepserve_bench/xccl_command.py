@@ -10,6 +10,7 @@ from xdeepserve_bench.cli import AsJson, Plot, Quick, conduct
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
+    pretty_exceptions_enable=False,
     rich_markup_mode=None,
     help="XCCL: dies that talk by reading and writing each other's memory.",
 )

@@ -14,7 +14,13 @@ import typer
 
 from xdeepserve_cluster.errors import ClusterError
 
-app = typer.Typer(no_args_is_help=True, help="A real Kubernetes control plane with emulated SuperPod servers.")
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help="A real Kubernetes control plane with emulated SuperPod servers.",
+)
 
 Name = Annotated[str, typer.Option("--name", "-n", help="The cluster's name.", envvar="XDEEPSERVE_CLUSTER")]
 
@@ -65,7 +71,7 @@ def down(name: Name = "demo") -> None:
 def status(
     name: Name = "demo", output: Annotated[str, typer.Option("--output", "-o", help="table or json.")] = "table"
 ) -> None:
-    """Show a cluster's components; exit status 1 unless all are ready."""
+    """Show a cluster's components. Exit status 1 unless all are ready."""
     from xdeepserve_cluster import controlplane
 
     if output not in ("table", "json"):

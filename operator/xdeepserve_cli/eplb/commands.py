@@ -40,7 +40,7 @@ def show(
     context: Context = None,
     kubeconfig: Kubeconfig = None,
 ) -> None:
-    """How skewed a recorded load is, or how even that of an ExpertPlacement in a cluster."""
+    """How skewed a load is. A name that is no file is an ExpertPlacement of the cluster."""
     if not inputs.is_load(load):
         live.show(load, namespace, output, context, kubeconfig)
         return
@@ -122,7 +122,7 @@ def compare(
     slices: inputs.Slices = inputs.DEFAULT_SLICES,
     top_k: inputs.TopK = 0,
 ) -> None:
-    """Policies and numbers of slots side by side; without --next, the last third of the load is held out."""
+    """Policies and numbers of slots side by side. Without --next, the last third of the load is held out."""
     with inputs.plain_errors():
         window = inputs.load_of(load, slices, "", top_k)
         window, held = _held_out(window, following, slices, top_k)

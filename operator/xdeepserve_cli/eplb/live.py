@@ -71,7 +71,7 @@ def apply_now(
     context: Context = None,
     kubeconfig: Kubeconfig = None,
 ) -> None:
-    """Act on the next plan, whatever it is worth; in mode Advisory, act this once."""
+    """Act on the next plan, whatever it is worth. In mode Advisory, act this once."""
     request = format_time(datetime.now(UTC))
     _patch(name, namespace, context, kubeconfig, {"metadata": {"annotations": {ANNOTATION_APPLY_EXPERTS: request}}})
     typer.echo(f"expertplacement/{name}: the next plan will be applied; follow it with: xdeepserve eplb show {name}")

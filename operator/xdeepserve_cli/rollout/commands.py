@@ -94,7 +94,7 @@ def undo(
     context: Context = None,
     kubeconfig: Kubeconfig = None,
 ) -> None:
-    """Go back to an earlier revision; replicas and budgets stay as they are."""
+    """Go back to an earlier revision. Replicas and budgets stay as they are."""
 
     async def work() -> tuple[str, Object | None]:
         async with connected(kubeconfig, context, namespace) as place:
@@ -145,7 +145,7 @@ def status(
     context: Context = None,
     kubeconfig: Kubeconfig = None,
 ) -> None:
-    """Follow a rollout to its end; exit status 1 if it misses its progress deadline or the timeout."""
+    """Follow a rollout to its end. Exit status 1 if it misses its progress deadline or the timeout."""
 
     async def follow() -> Stage:
         async with connected(kubeconfig, context, namespace) as place:
