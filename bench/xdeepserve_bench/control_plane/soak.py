@@ -1,8 +1,9 @@
 """Random create, update, scale, kill and delete for as long as asked, with the invariants looked at all the time.
 
-Invariants, at every look: no node's dies are promised twice; decode groups lie on 910C only; every DP group belongs to
-a living TaskExecutor or is being collected. At the end everything is deleted and nothing may be left. The seed is
-fixed, so a failure can be repeated.
+Invariants, at every look (see ``invariants``): no server's dies are promised twice; decode groups lie on 910C only;
+replicas are what was last asked for, whoever asked; no more serving instances leave for a new revision than the budget
+has; every DP group belongs to a living TaskExecutor or is being collected. At the end everything is deleted and nothing
+may be left. The seed is fixed, so a failure can be repeated.
 """
 
 import asyncio
@@ -14,9 +15,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from xdeepserve_bench.control_plane.hollow import Hollow, owner_uids
-from xdeepserve_bench.control_plane.manifests import DIES, NAMESPACE, deployment
+from xdeepserve_bench.control_plane.invariants import decode_elsewhere, over_budget, promised_twice, set_by_others
+from xdeepserve_bench.control_plane.manifests import NAMESPACE, deployment
 from xdeepserve_bench.control_plane.watch import watched
 from xdeepserve_bench.report import Measure
+from xdeepserve_operator.api.names import LABEL_DEPLOYMENT
 from xdeepserve_operator.runtime.kube import ApiError, Object
 from xdeepserve_operator.runtime.resources import DPGROUPS, MODELDEPLOYMENTS, PODS, TASKEXECUTORS
 
@@ -24,6 +27,8 @@ MOST = 12  # deployments at once
 PAUSE_SECONDS = 0.5
 LOOK_SECONDS = 5.0
 COLLECTED_SECONDS = 60.0  # the garbage collector has this long for an orphan
+LOOKED_AT = (TASKEXECUTORS, DPGROUPS, PODS)
+CALM_SECONDS = 15.0  # after a deed that hurts, all instances serve again
 
 
 @dataclass
@@ -34,6 +39,8 @@ class Soak:
     dice: random.Random = field(default_factory=lambda: random.Random(11))
     names: list[str] = field(default_factory=list)
     made: int = 0
+    asked: dict[str, int] = field(default_factory=dict)  # TaskExecutor -> replicas
+    hurt: dict[str, float] = field(default_factory=dict)  # deployment -> when something last made an instance start
     broken: Counter[str] = field(default_factory=Counter)
     orphans: dict[str, float] = field(default_factory=dict)  # uid -> when first seen
 
@@ -48,30 +55,35 @@ class Soak:
         if len(self.names) < MOST:
             self.made += 1
             self.names.append(f"soak-{self.made}")
-            sizes = self.dice.choice((1, 2, 8, 32)), self.dice.randint(1, 4)
-            await self.hollow.api.create(
-                MODELDEPLOYMENTS, deployment(self.names[-1], "pod-0", sizes[0], prefill=sizes[1])
-            )
+            name, groups, prefill = self.names[-1], self.dice.choice((1, 2, 8, 32)), self.dice.randint(1, 4)
+            self.asked |= {f"{name}-prefill": prefill, f"{name}-decode": 1}
+            self.hurt[name] = time.monotonic()
+            await self.hollow.api.create(MODELDEPLOYMENTS, deployment(name, "pod-0", groups, prefill=prefill))
 
     async def update(self) -> None:
-        """A change that rolls all decode pods of a deployment."""
-        roles = deployment("x", "pod-0", 1, batch=self.dice.randint(1, 16))["spec"]["roles"]
+        """A change that rolls all pods of a deployment."""
+        batch = self.dice.randint(1, 16)
         current = await self.hollow.api.get(MODELDEPLOYMENTS, self.dice.choice(self.names), NAMESPACE)
-        current["spec"]["roles"][1]["maxBatchPerGroup"] = roles[1]["maxBatchPerGroup"]
+        for role in current["spec"]["roles"]:
+            role["maxBatchPerGroup"] = batch
         patch = {"spec": {"roles": current["spec"]["roles"]}}
         await self.hollow.api.patch(MODELDEPLOYMENTS, current["metadata"]["name"], patch, NAMESPACE)
 
     async def scale(self) -> None:
         """Another number of prefill instances, through /scale."""
-        patch = {"spec": {"replicas": self.dice.randint(0, 4)}}
-        name = f"{self.dice.choice(self.names)}-prefill"
-        await self.hollow.api.patch(TASKEXECUTORS, name, patch, NAMESPACE, subresource="scale")
+        replicas, name = self.dice.randint(0, 4), self.dice.choice(self.names)
+        self.hurt[name] = time.monotonic()
+        patch = {"spec": {"replicas": replicas}}
+        await self.hollow.api.patch(TASKEXECUTORS, f"{name}-prefill", patch, NAMESPACE, subresource="scale")
+        self.asked[f"{name}-prefill"] = replicas
 
     async def kill(self) -> None:
         """A random pod ends, or is deleted without grace."""
         pods, _ = await self.hollow.api.list(PODS, NAMESPACE)
         if pods:
-            name = self.dice.choice(pods)["metadata"]["name"]
+            victim = self.dice.choice(pods)["metadata"]
+            name = victim["name"]
+            self.hurt[victim["labels"].get(LABEL_DEPLOYMENT, "")] = time.monotonic()
             if self.dice.random() < 0.5:
                 await self.hollow.api.delete(PODS, name, NAMESPACE, grace_seconds=0)
             else:
@@ -85,16 +97,13 @@ class Soak:
 
     async def look(self) -> None:
         """Checks the invariants."""
-        groups, _ = await self.hollow.api.list(DPGROUPS, NAMESPACE)
-        executors, _ = await self.hollow.api.list(TASKEXECUTORS, NAMESPACE)
-        alive = {one["metadata"]["uid"] for one in executors}
-        held = Counter[str]()
-        for group in groups:
-            held[group["spec"]["node"]] += group["spec"]["dies"]
-            if group["spec"]["role"] == "Decode" and "-910c-" not in group["spec"]["node"]:
-                self.broken["decode on 910B"] += 1
-        self.broken["dies promised twice"] += sum(dies > _dies_of(node) for node, dies in held.items())
-        self._orphans(groups, alive)
+        executors, groups, pods = [(await self.hollow.api.list(kind, NAMESPACE))[0] for kind in LOOKED_AT]
+        calm = {name for name in self.names if time.monotonic() - self.hurt[name] > CALM_SECONDS}
+        self.broken["decode on 910B"] += decode_elsewhere(groups)
+        self.broken["dies promised twice"] += promised_twice(groups)
+        self.broken["replicas set by another"] += set_by_others(executors, self.asked)
+        self.broken["rollouts beyond their budget"] += len(over_budget(executors, groups, pods, calm))
+        self._orphans(groups, {one["metadata"]["uid"] for one in executors})
 
     def _orphans(self, groups: Sequence[Object], alive: set[str]) -> None:
         now = time.monotonic()
@@ -135,7 +144,3 @@ async def _everything_gone(state: Soak) -> int:
             await pods.until(lambda: not pods.objects, "no pod is left", COLLECTED_SECONDS)
             await groups.until(lambda: not groups.objects, "no group is left", COLLECTED_SECONDS)
         return len(pods.objects) + len(groups.objects)
-
-
-def _dies_of(node: str) -> int:
-    return DIES if "-910c-" in node else 8
