@@ -80,7 +80,7 @@ def turns(chapters: Sequence[Chapter], seed: int) -> list[Turn]:
     paragraphs = [paragraph for chapter in chapters for paragraph in chapter]
     result = [*_continuations(paragraphs, draw), *_passages(paragraphs, draw)]
     own = [Turn(question, answer) for questions, answer in ABOUT_ITSELF for question in questions]
-    result += own * (len(result) // (100 * len(own)) + 1)  # every hundredth or so
+    result += own * (len(result) // (20 * len(own)) + 1)  # every twentieth or so
     draw.shuffle(result)
     return result
 

@@ -54,12 +54,10 @@ class Phase(NamedTuple):
 PHASES = (
     Phase(0, 128, 0, None),
     Phase(1500, 512, 2, STRETCH),
-    Phase(1600, 512, 3, STRETCH),
-    Phase(1700, 512, 2, STRETCH),
 )
-STEPS = 1760
+STEPS = 2100
 # Steps, and the learning rate over its largest value; lines in between.
-RATES = ((0, 0.0), (60, 1.0), (420, 1.0), (800, 0.75), (1600, 0.25), (1699, 0.1), (1700, 0.2), (STEPS, 0.0))
+RATES = ((0, 0.0), (60, 1.0), (420, 1.0), (800, 0.75), (1600, 0.25), (STEPS, 0.0))
 
 
 class Data(NamedTuple):
