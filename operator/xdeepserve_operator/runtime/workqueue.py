@@ -93,13 +93,22 @@ class WorkQueue:
         if failed:
             again_after = min(FIRST_BACKOFF_SECONDS * 2 ** (state.failures - 1), LAST_BACKOFF_SECONDS)
         due, state.due = state.due, None
-        loop_time = asyncio.get_running_loop().time()
+        loop = asyncio.get_running_loop()
+        loop_time = loop.time()
         state.rests_until = loop_time + rest
         waits = [max(0.0, due - loop_time)] if due is not None and not failed else []
         waits += [again_after] if again_after is not None else []
         if waits:
             self._schedule(key, min(waits), news=failed)
-        elif not state.failures and not rest:
+        elif rest:  # then it is forgotten: most objects never come back
+            loop.call_at(state.rests_until, self._forget, key, state.rests_until)
+        else:
+            del self._states[key]
+
+    def _forget(self, key: Key, rested: float) -> None:
+        """Drops a key that nothing asks for, unless it has run again and rests anew."""
+        state = self._states.get(key)
+        if state is not None and not state.running and state.due is None and state.rests_until == rested:
             del self._states[key]
 
     def _valid(self, due: float, _order: int, key: Key) -> bool:

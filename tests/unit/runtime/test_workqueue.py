@@ -103,6 +103,28 @@ async def test_a_run_that_only_the_timer_asked_for_is_told_apart():
     assert await queue.take() == (A, True), "what failed is tried in full"
 
 
+async def test_nothing_is_remembered_of_a_key_that_has_rested():
+    queue = WorkQueue()
+    for rest in (0.0, 0.01):
+        queue.mark(A)
+        await taken(queue)
+        queue.done(A, rest=rest)
+        queue.mark(B, after=2 * rest)  # comes when A has rested
+        assert await taken(queue) == B
+        queue.done(B)
+        assert not queue._states
+
+
+async def test_a_key_that_is_asked_for_while_it_rests_is_not_lost():
+    queue = WorkQueue()
+    queue.mark(A)
+    await taken(queue)
+    queue.done(A, rest=0.01)
+    queue.mark(A)
+    queue.mark(B, after=0.05)
+    assert [await taken(queue), await taken(queue)] == [A, B]
+
+
 async def test_a_key_rests_after_a_long_pass_and_others_go_first():
     queue = WorkQueue()
     queue.mark(A)
