@@ -29,7 +29,7 @@ CLUSTER_WIDE = {
     (SERVING, "dpgroups/finalizers"): {"update"},
     (SERVING, "expertplacements/finalizers"): {"update"},
     ("", "pods"): OWN | {"deletecollection"},
-    ("", "services"): {"create", "patch"},
+    ("", "services"): READ | {"create", "patch"},
     ("apps", "deployments"): READ | {"create", "patch"},
     ("apps", "controllerrevisions"): OWN,
     ("", "configmaps"): OWN,

@@ -13,6 +13,7 @@ from xdeepserve_operator.controllers.ports import Clock, Engines
 from xdeepserve_operator.planner.instance import InstanceView
 from xdeepserve_operator.planner.membership import membership_for, roster_for
 from xdeepserve_operator.planner.pods import PodView
+from xdeepserve_operator.planner.recent import Recent
 
 BELIEVED_SECONDS = 3.0
 
@@ -22,7 +23,7 @@ class Fleet:
 
     def __init__(self, engines: Engines, clock: Clock) -> None:
         self._engines, self._clock = engines, clock
-        self._heard: dict[tuple[str, str], tuple[float, ShellStatus]] = {}  # by shell pod and address
+        self._heard = Recent[tuple[str, str], ShellStatus](BELIEVED_SECONDS)  # by shell pod and address
         self._sent: dict[tuple[str, str], Membership] = {}
         self._refused: dict[tuple[str, str], int] = {}
 
@@ -34,8 +35,7 @@ class Fleet:
 
     def last(self, shell: PodView) -> ShellStatus | None:
         """What the TE-shell said last, if it can still be believed."""
-        heard_at, status = self._heard.get(_key(shell), (0.0, None))
-        return status if self._clock.monotonic() - heard_at <= BELIEVED_SECONDS else None
+        return self._heard.get(_key(shell), self._clock.monotonic())
 
     async def steer(self, namespace: str, token: str, views: Sequence[InstanceView]) -> None:
         """Sends rosters and memberships where they are due."""
@@ -53,16 +53,10 @@ class Fleet:
                 self.forget(*key)
 
     async def _hear(self, shell: PodView, token: str) -> ShellStatus | None:
-        key = _key(shell)
         answer = await self._engines.shell_status(shell.ip, token)
-        now = self._clock.monotonic()
         if answer is not None:
-            self._heard.pop(key, None)
-            self._heard[key] = (now, answer)
-        while self._heard and now - next(iter(self._heard.values()))[0] > BELIEVED_SECONDS:
-            del self._heard[next(iter(self._heard))]
-        _, believed = self._heard.get(key, (now, None))
-        return believed
+            self._heard.put(_key(shell), answer, self._clock.monotonic())
+        return self.last(shell)
 
     async def _steer(self, key: tuple[str, str], token: str, view: InstanceView) -> None:
         if view.shell is None or view.report is None:

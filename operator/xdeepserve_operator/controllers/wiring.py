@@ -79,7 +79,7 @@ def reconcilers(
 def interested(store: Store, kind: str, obj: Object) -> list[Key]:
     """Keys to wake when an object was added, changed or deleted; ``obj`` is its last known state."""
     namespace, name = obj["metadata"].get("namespace"), obj["metadata"]["name"]
-    keys = [Key(kind, namespace, name)] if kind not in ("Pod", "Node", "Deployment") else []
+    keys = [Key(kind, namespace, name)] if kind not in ("Pod", "Node", "Deployment", "Service") else []
     if kind == "SuperPod":
         keys += _executors_in(store, {name})
     elif kind == "TaskExecutor":
@@ -101,7 +101,7 @@ def interested(store: Store, kind: str, obj: Object) -> list[Key]:
         superpods = _superpods_of(store, obj)
         keys += [Key("SuperPod", None, superpod) for superpod in sorted(superpods)]
         keys += _executors_in(store, superpods)
-    elif kind == "Deployment":
+    elif kind in ("Deployment", "Service"):
         keys += _labelled(store, obj, ("ModelDeployment", names.LABEL_DEPLOYMENT))
     return list(dict.fromkeys(keys))
 

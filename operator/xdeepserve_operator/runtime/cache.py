@@ -33,6 +33,7 @@ WATCHED: dict[Resource, str] = {  # resource -> label selector
     resources.NODES: "",
     resources.PODS: "",  # of all tenants: their dies count as used
     resources.DEPLOYMENTS: MANAGED_ONLY,
+    resources.SERVICES: MANAGED_ONLY,
     resources.CONTROLLERREVISIONS: MANAGED_ONLY,
     resources.CONFIGMAPS: MANAGED_ONLY,  # maps of experts
 }

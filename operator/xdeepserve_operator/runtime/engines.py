@@ -8,7 +8,6 @@ One that nobody has asked for a while is forgotten.
 
 import logging
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -17,6 +16,7 @@ from pydantic import ValidationError
 
 from flowserve.wire import EngineConfig, FrontendStatus, Membership, Roster, Routes, ShellStatus, WireModel
 from xdeepserve_operator.api.names import PORT_CONTROL
+from xdeepserve_operator.planner.recent import Recent
 from xdeepserve_operator.runtime.kube import UNREACHABLE
 
 logger = logging.getLogger(__name__)
@@ -26,11 +26,10 @@ ANSWER_LIMIT = 4 * 1024 * 1024  # bytes; a status of 1 024 ranks is about 0.6 MB
 
 
 class _Told(NamedTuple):
-    """A TE-shell's status, its ETag, and when it was last told."""
+    """A TE-shell's status and its ETag."""
 
     etag: str
     status: ShellStatus
-    at: float
 
 
 class EngineClient:
@@ -44,11 +43,11 @@ class EngineClient:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._session, self._port, self._monotonic = session, port, monotonic
-        self._told: OrderedDict[str, _Told] = OrderedDict()  # by host, the ones that spoke last at the end
+        self._told = Recent[str, _Told](REMEMBERED_SECONDS)  # by host
 
     async def shell_status(self, host: str, token: str) -> ShellStatus | None:
         """What the TE-shell says, or None when it does not answer."""
-        known = self._told.get(host)
+        known = self._told.get(host, self._monotonic())
         try:
             headers = _bearer(token) | ({"If-None-Match": known.etag} if known is not None else {})
             async with self._session.get(self._url(host, "/v1/status"), headers=headers, timeout=TIMEOUT) as reply:
@@ -63,12 +62,8 @@ class EngineClient:
         return self._remember(host, reply.headers.get("ETag", ""), status)
 
     def _remember(self, host: str, etag: str, status: ShellStatus) -> ShellStatus:
-        now = self._monotonic()
-        self._told.pop(host, None)
         if etag:
-            self._told[host] = _Told(etag, status, now)
-        while self._told and now - next(iter(self._told.values())).at > REMEMBERED_SECONDS:
-            self._told.popitem(last=False)
+            self._told.put(host, _Told(etag, status), self._monotonic())
         return status
 
     async def frontend_status(self, host: str, token: str) -> FrontendStatus | None:

@@ -8,11 +8,12 @@ Objects are shared, not copied: readers must not change them.
 """
 
 import time
-from collections import OrderedDict, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from typing import Any
 
 from xdeepserve_operator.api.names import LABEL_COMPONENT, LABEL_DEPLOYMENT, LABEL_EXECUTOR, LABEL_GROUP
+from xdeepserve_operator.planner.recent import Recent
 
 Object = dict[str, Any]
 Key = tuple[str, str]  # (namespace, name); namespace "" for cluster-wide objects
@@ -39,7 +40,7 @@ class Store:
         self._on_change, self._monotonic = on_change, monotonic
         self._objects: dict[str, dict[Key, Object]] = defaultdict(dict)
         self._index: dict[tuple[str, str, str, str], set[Key]] = defaultdict(set)
-        self._deleted: OrderedDict[str, float] = OrderedDict()  # uids, and when they were seen to be gone
+        self._deleted = Recent[str, None](TOMBSTONE_SECONDS)  # uids
 
     def get(self, kind: str, namespace: str | None, name: str) -> Object | None:
         """The object, or None."""
@@ -76,10 +77,7 @@ class Store:
     def remove(self, kind: str, obj: Object) -> bool:
         """Takes the news that this life of the object ended; False when another life holds the name."""
         uid = obj["metadata"].get("uid", "")
-        now = self._monotonic()
-        self._deleted.setdefault(uid, now)
-        while now - next(iter(self._deleted.values())) > TOMBSTONE_SECONDS:
-            self._deleted.popitem(last=False)
+        self._deleted.put(uid, None, self._monotonic())
         key = _key(obj)
         before = self._objects[kind].get(key)
         if before is None or before["metadata"].get("uid", "") != uid:

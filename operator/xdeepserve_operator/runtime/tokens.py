@@ -13,10 +13,12 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
 from xdeepserve_operator.api.names import GROUP, LABEL_MANAGED_BY, MANAGED_BY
+from xdeepserve_operator.planner.recent import Recent
 from xdeepserve_operator.runtime import resources
 from xdeepserve_operator.runtime.kube import AlreadyExists, Conflict, KubeApi, NotFound, Object
 
 FRESH_SECONDS = 30.0
+KEPT_SECONDS = 3600.0  # longer than anybody goes without asking
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +48,14 @@ class Tokens:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._api, self._fence, self._monotonic = api, fence, monotonic
-        self._known: dict[tuple[str, str], _Known] = {}
+        self._known = Recent[tuple[str, str], _Known](KEPT_SECONDS)
 
     async def get(self, namespace: str, name: str, owner: Object) -> str:
         """The Secret's key ``token``; the Secret is made, owned by ``owner``, when there is none.
 
         Raises ValueError when it has no token, Conflict while it is that of a deleted owner.
         """
-        known = self._known.get((namespace, name))
+        known = self._known.get((namespace, name), self._monotonic())
         if known is not None and _of_earlier_life(known.life, owner):
             known = None
         if known is not None and self._monotonic() - known.read_at < FRESH_SECONDS:
@@ -70,7 +72,8 @@ class Tokens:
         token = b64decode((secret.get("data") or {}).get("token", "")).decode()
         if not token:
             raise ValueError(f"Secret {namespace}/{name}: key 'token' is missing or empty; add it")
-        self._known[(namespace, name)] = _Known(token, life, self._monotonic())
+        now = self._monotonic()
+        self._known.put((namespace, name), _Known(token, life, now), now)
         return token
 
     async def _create(self, namespace: str, name: str, owner: Object, token: str) -> Object:

@@ -97,7 +97,7 @@ class Writer:
         async with self._fenced():
             stored = await self._api.apply(RESOURCES[kind], body, field_manager=FIELD_MANAGER)
         self._keep(kind, stored)
-        self._remember("object", stored, body, stored)
+        self._remember(kind, "object", stored, body, stored)
         return stored
 
     async def create(self, kind: str, body: Object) -> Object:
@@ -141,7 +141,7 @@ class Writer:
         except NotFound:
             return
         self._keep(kind, stored)
-        self._remember("status", stored, status, stored.get("status"))
+        self._remember(kind, "status", stored, status, stored.get("status"))
 
     async def scale(self, executor: Object, replicas: int) -> None:
         """Sets a TaskExecutor's replicas through ``/scale``, as kubectl and autoscalers do."""
@@ -206,7 +206,10 @@ class Writer:
             return bool(known.generation == current["metadata"].get("generation", 0))
         return holds(wanted, actual)
 
-    def _remember(self, part: str, stored: Object, wanted: Object, actual: Any) -> None:
+    def _remember(self, kind: str, part: str, stored: Object, wanted: Object, actual: Any) -> None:
         metadata = stored["metadata"]
+        current = self._store.get(kind, metadata.get("namespace"), metadata["name"])
+        if current is None or current["metadata"]["uid"] != metadata["uid"]:
+            return  # it is gone, and has been forgotten already
         generation = None if holds(wanted, actual) else metadata.get("generation", 0)
         self._written[(part, metadata["uid"])] = _Written(json.dumps(wanted, sort_keys=True), generation)

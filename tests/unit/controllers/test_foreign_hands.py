@@ -32,11 +32,15 @@ async def test_edits_of_children_are_undone(chat: World) -> None:
         ("Pod", "chat-decode-0-shell"),
         ("Pod", "chat-frontend-0"),
         ("Deployment", "chat-frontend"),
+        ("Service", "chat-frontend"),
     ],
 )
 async def test_deleted_children_come_back(chat: World, kind: str, name: str) -> None:
+    uid = chat.get(kind, name)["metadata"]["uid"]
     chat.api.end(kind, chat.get(kind, name))
     await chat.settle()
+    assert uid not in {one["metadata"]["uid"] for one in chat.api.list(kind)}
+    assert kind == "Pod" or chat.get(kind, name)
     assert chat.ready("ModelDeployment", "chat")[0]
     assert len(chat.names("DPGroup")) == 3
 
