@@ -56,7 +56,7 @@ class Limits(WireModel):
 
     max_context_tokens: int = Field(default=4096, ge=16, le=1_048_576)
     max_batch: int = Field(default=8, ge=1, le=512)  # sequences of a DP group at once
-    prefill_chunk_tokens: int = Field(default=512, ge=16, le=16_384)
+    prefill_chunk_tokens: int = Field(default=256, ge=16, le=16_384)
     kv_block_tokens: int = Field(default=32, ge=1, le=1024)
     kv_blocks: int = Field(default=512, ge=1, le=1_048_576)
     kv_cache_dtype: Literal["float32", "int8"] = "float32"  # int8: all but the rotary key, at a third of the memory

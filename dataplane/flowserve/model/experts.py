@@ -144,8 +144,10 @@ def run_experts(weights: ExpertWeights, layer: int, x: FloatArray, experts: IntA
     place, groups = _pack(slots)
     packed = np.zeros((groups[-1][1].stop, x.shape[1]), np.float32)
     packed[place] = x.repeat(len(slots) // len(x), axis=0)
-    gate_up = _product(packed, held.gate_up, groups)
-    return _product(gated(gate_up[:, : 2 * held.inner]), held.down, groups)[place, : x.shape[1]]
+    # One name for what comes and goes: of a long prompt's rows, each of these is megabytes.
+    packed = _product(packed, held.gate_up, groups)
+    packed = gated(packed[:, : 2 * held.inner])
+    return _product(packed, held.down, groups)[place, : x.shape[1]]
 
 
 def _pack(slots: Slots) -> tuple[Slots, list[Group]]:

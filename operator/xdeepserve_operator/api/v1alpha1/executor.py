@@ -92,7 +92,7 @@ class EngineTuning(ApiModel):
     kv_block_tokens: int = Field(default=32, ge=1, le=1024, description="Size of a KV cache block, in tokens.")
     kv_blocks: int = Field(default=512, ge=1, le=1048576, description="KV cache of a DP group, in blocks.")
     prefill_chunk_tokens: int = Field(
-        default=512, ge=16, le=16384, description="Most prompt that a prefill iteration computes, in tokens."
+        default=256, ge=16, le=16384, description="Most prompt that a prefill iteration computes, in tokens."
     )
 
 
