@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 # The first line of a mapping in smaps: addresses, permissions, offset, device, inode, path.
 _MAPPING = re.compile(r"[0-9a-f]+-[0-9a-f]+ \S+ (?P<offset>[0-9a-f]+) (?P<device>\S+) (?P<inode>\d+)")
-_SIZES = ("Rss", "Pss", "Anonymous")
+_SIZES = ("Rss", "Pss", "Anonymous")  # in this order, among others
 
 
 @dataclass(frozen=True)
@@ -60,15 +60,12 @@ def memory(pids: Iterable[int]) -> Memory:
 
 def mappings(smaps: str) -> Iterator[Mapping]:
     """What the text of a process' smaps says."""
-    place: tuple[str, str, str] | None = None
-    sizes: dict[str, int] = {}
+    place, sizes = ("", "", ""), list[int]()
     for line in smaps.splitlines():
         name, _, rest = line.partition(":")
-        if name in _SIZES:
-            sizes[name] = int(rest.split()[0])
-        elif head := _MAPPING.match(line):
-            if place is not None:
-                yield Mapping(place, *(sizes[size] for size in _SIZES))
-            place = (head["device"], head["inode"], head["offset"])
-    if place is not None:
-        yield Mapping(place, *(sizes[size] for size in _SIZES))
+        if head := _MAPPING.match(line):
+            place, sizes = (head["device"], head["inode"], head["offset"]), []
+        elif name in _SIZES:
+            sizes.append(int(rest.split()[0]))
+            if len(sizes) == len(_SIZES):
+                yield Mapping(place, *sizes)

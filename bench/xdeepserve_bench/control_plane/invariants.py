@@ -7,12 +7,11 @@ whether an instance served when it was told to leave, so only deployments are as
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence, Set
 
-from xdeepserve_bench.control_plane.manifests import DIES
+from xdeepserve_bench.control_plane.manifests import DIES, DIES_OF_910B
 from xdeepserve_operator.api import names
+from xdeepserve_operator.controllers.objects import label, leaving
 from xdeepserve_operator.planner.conditions import find_condition
 from xdeepserve_operator.runtime.kube import Object
-
-DIES_OF_910B = 8
 
 
 def promised_twice(groups: Sequence[Object]) -> int:
@@ -37,14 +36,14 @@ def over_budget(
     executors: Sequence[Object], groups: Sequence[Object], pods: Sequence[Object], calm: Set[str]
 ) -> dict[str, int]:
     """By TaskExecutor of a deployment in ``calm``: serving instances that leave for a new revision, if too many."""
-    serving = {_label(pod, names.LABEL_GROUP) for pod in pods if _serves(pod)}
+    serving = {label(pod, names.LABEL_GROUP) for pod in pods if _serves(pod)}
     members: dict[tuple[str, int], list[Object]] = defaultdict(list)
     for group in groups:
-        members[_label(group, names.LABEL_EXECUTOR), group["spec"]["replica"]].append(group)
+        members[label(group, names.LABEL_EXECUTOR), group["spec"]["replica"]].append(group)
     found: dict[str, int] = {}
     for executor in executors:
         name, spec = _name(executor), executor["spec"]
-        if _label(executor, names.LABEL_DEPLOYMENT) in calm:
+        if label(executor, names.LABEL_DEPLOYMENT) in calm:
             leave = [members[name, replica] for replica in range(spec["replicas"]) if _outdated(members[name, replica])]
             count = sum(all(_name(group) in serving for group in instance) for instance in leave)
             if count > spec["update"]["maxUnavailable"]:
@@ -58,7 +57,7 @@ def _outdated(instance: Sequence[Object]) -> bool:
 
 def _serves(pod: Object) -> bool:
     ready = (find_condition(pod, "Ready") or {}).get("status") == "True"
-    return ready and "deletionTimestamp" not in pod["metadata"] and pod["status"].get("phase") == "Running"
+    return ready and not leaving(pod) and pod["status"].get("phase") == "Running"
 
 
 def _is_910c(node: str) -> bool:
@@ -67,7 +66,3 @@ def _is_910c(node: str) -> bool:
 
 def _name(obj: Object) -> str:
     return str(obj["metadata"]["name"])
-
-
-def _label(obj: Object, label: str) -> str:
-    return str((obj["metadata"].get("labels") or {}).get(label, ""))

@@ -11,6 +11,7 @@ from xdeepserve_operator.resources.settings import EngineImage
 
 Object = dict[str, Any]
 SERVERS, DIES = 48, 16  # of a SuperPod; beside them stands one 910B server for prefill
+DIES_OF_910B = 8
 ATTENTION, EXPERTS = 480, 288
 GROUPS = ATTENTION + EXPERTS
 NAMESPACE, PEER = "default", "peer"
@@ -31,7 +32,7 @@ def nodes(superpod: str, now: float, servers: int = SERVERS) -> Iterator[Object]
 def super_pod(name: str) -> Object:
     """The SuperPod of those servers."""
     pools = [
-        {"name": "b910", "chip": "910B", "diesPerNode": 8, "planes": ["RoCE"]},
+        {"name": "b910", "chip": "910B", "diesPerNode": DIES_OF_910B, "planes": ["RoCE"]},
         {"name": "c910", "chip": "910C", "diesPerNode": DIES, "planes": ["UB", "RoCE"]},
     ]
     return _custom("SuperPod", name, {"superpodId": name, "pools": pools}, None)
