@@ -50,6 +50,23 @@ async def test_another_spelling_in_the_server_causes_no_write_storm(world, monke
     assert api.calls == ["apply"]
 
 
+async def test_an_answer_about_an_object_that_is_gone_is_not_remembered(world, monkeypatch):
+    """The watch tells that it is gone, and to forget it, before the answer to the write arrives."""
+    api, store, writer, _ = world
+    obj = await writer.apply("DPGroup", BODY)
+    plain = api.apply
+
+    async def late(resource, body, **options):
+        stored = await plain(resource, body, **options)
+        store.remove("DPGroup", obj)
+        writer.forget(obj["metadata"]["uid"])
+        return stored
+
+    monkeypatch.setattr(api, "apply", late)
+    await writer.update_status("DPGroup", obj, {"epoch": 1})
+    assert not writer._written
+
+
 async def test_a_status_of_a_vanished_object_is_dropped(world):
     api, _store, writer, _ = world
     obj = await writer.apply("DPGroup", BODY)
